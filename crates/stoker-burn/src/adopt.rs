@@ -1,0 +1,161 @@
+//! A model is sharded: each parameter is initialised, handed to the engine and dropped before the next one is made.
+
+use crate::boundary::current;
+use crate::init::draw;
+use crate::shared::{Shared, UnitLink, with_engine};
+use crate::weights::WeightsFile;
+use crate::{Error, Result};
+use burn::module::{Module, ModuleMapper, Param, ParamMapper};
+use burn::tensor::{DType, Device, Int, Tensor, TensorData};
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use stoker_engine::{ParameterId, UnitId};
+
+/// Turns a parameter's values as the model holds them into what a file holds.
+type ForSave = Box<dyn Fn(TensorData) -> TensorData + Send + Sync>;
+
+/// Where a sharded parameter is found again, for export.
+pub(crate) struct Sharded {
+    pub(crate) unit: UnitId,
+    pub(crate) parameter: ParameterId,
+    pub(crate) shape: Vec<usize>,
+    pub(crate) for_save: ForSave,
+}
+
+impl std::fmt::Debug for Sharded {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Sharded(unit {}, parameter {}, {:?})", self.unit, self.parameter, self.shape)
+    }
+}
+
+/// Shards `model`, whose units are linked already. Values come from `weights` if given, else from `seed`.
+///
+/// # Errors
+/// Types that are not sharded; what the weights file lacks; what the engine failed with.
+pub(crate) fn adopt<M: Module>(
+    model: M,
+    shared: &Arc<Shared>,
+    buffers: HashSet<String>,
+    seed: u64,
+    weights: Option<&mut WeightsFile>,
+) -> Result<(M, HashMap<String, Sharded>)> {
+    let mut adopter =
+        Adopter { shared, buffers, seed, weights, path: Vec::new(), sharded: HashMap::new(), error: None };
+    let model = model.map(&mut adopter);
+    match adopter.error {
+        Some(error) => Err(error),
+        None => Ok((model, adopter.sharded)),
+    }
+}
+
+struct Adopter<'a> {
+    shared: &'a Arc<Shared>,
+    buffers: HashSet<String>,
+    seed: u64,
+    weights: Option<&'a mut WeightsFile>,
+    path: Vec<String>,
+    sharded: HashMap<String, Sharded>,
+    error: Option<Error>,
+}
+
+impl Adopter<'_> {
+    fn shard<const D: usize>(
+        &mut self,
+        param: Param<Tensor<D>>,
+        link: &UnitLink,
+        path: &str,
+    ) -> Result<Param<Tensor<D>>> {
+        let Some(&parameter) = link.parameters.get(&param.id.val()) else { return Ok(param) };
+        let device = self.shared.device.clone();
+        let stored = match &mut self.weights {
+            Some(weights) => Some(weights.read(path, param.lazy_shape().as_slice())?),
+            None => None,
+        };
+        let param = if stored.is_none() { draw(param, self.seed, path) } else { param };
+        let trainable = param.is_require_grad();
+        let (id, value, mapper) = param.consume();
+        let value = match stored {
+            Some(data) => mapper.on_load(Tensor::from_data(data, (&device.clone().without_autodiff(), DType::F32))),
+            None => value,
+        };
+        if value.dtype() != DType::F32 {
+            return Err(Error::UnsupportedType { path: path.to_owned(), found: format!("{:?}", value.dtype()) });
+        }
+        let shape = value.shape();
+        let data = value.into_data();
+        let values = data
+            .as_slice::<f32>()
+            .map_err(|_| Error::UnsupportedType { path: path.to_owned(), found: format!("{:?}", data.dtype()) })?;
+        with_engine!(&mut *self.shared.engine(), engine => engine.load(link.unit.id, parameter, values, trainable))?;
+        self.sharded.insert(
+            path.to_owned(),
+            Sharded {
+                unit: link.unit.id,
+                parameter,
+                shape: shape.as_slice().to_vec(),
+                for_save: for_save(mapper, &device.clone().without_autodiff()),
+            },
+        );
+        let path = path.to_owned();
+        let absent = move |_: &Device, _: bool| -> Tensor<D> {
+            // A lazy parameter cannot return an error.
+            #[allow(clippy::panic, reason = "the user reads a parameter outside a call of its unit")]
+            {
+                panic!("{}", Error::Sharded { path })
+            }
+        };
+        Ok(Param::uninitialized(id, absent, device, trainable, shape))
+    }
+
+    fn replace<const D: usize>(&mut self, param: Param<Tensor<D>>, path: &str) -> Result<Param<Tensor<D>>> {
+        let Some(weights) = &mut self.weights else { return Ok(param) };
+        let data = weights.read(path, param.lazy_shape().as_slice())?;
+        Ok(param.map(|old| Tensor::from_data(data, (&old.device(), old.dtype()))))
+    }
+}
+
+fn for_save<const D: usize>(mapper: ParamMapper<Tensor<D>>, device: &Device) -> ForSave {
+    let device = device.clone();
+    Box::new(move |data| mapper.on_save(Tensor::<D>::from_data(data, (&device, DType::F32))).into_data())
+}
+
+impl ModuleMapper for Adopter<'_> {
+    fn enter_module(&mut self, name: &str, _container: &str) {
+        self.path.push(name.to_owned());
+    }
+
+    fn exit_module(&mut self, _name: &str, _container: &str) {
+        self.path.pop();
+    }
+
+    fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
+        if self.error.is_some() {
+            return param;
+        }
+        let path = self.path.join(".");
+        let kept = param.clone();
+        let result = if self.buffers.contains(&path) {
+            self.replace(param, &path)
+        } else {
+            match current().as_ref().and_then(|link| link.get()) {
+                Some(link) => self.shard(param, link, &path),
+                None => Err(Error::OutsideUnits { path }),
+            }
+        };
+        result.unwrap_or_else(|error| {
+            self.error = Some(error);
+            kept
+        })
+    }
+
+    fn map_int<const D: usize>(&mut self, param: Param<Tensor<D, Int>>) -> Param<Tensor<D, Int>> {
+        let Some(weights) = &mut self.weights else { return param };
+        match weights.read(&self.path.join("."), param.lazy_shape().as_slice()) {
+            Ok(data) => param.map(|old| Tensor::from_data(data, (&old.device(), old.dtype()))),
+            Err(error) => {
+                self.error.get_or_insert(error);
+                param
+            }
+        }
+    }
+}

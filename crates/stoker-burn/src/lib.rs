@@ -1,0 +1,45 @@
+//! ZeRO for Burn modules.
+//!
+//! [Note: A parameter is a node that can be made again] Burn's autodiff knows how not to keep a tensor and to make it
+//! again in backward: an operation marked memory-bound carries a `RetroForward`, and whoever uses its output records
+//! the node, not the tensor. A sharded parameter is the output of such an operation, **gather**: in forward it is a view
+//! of the unit's slab; in backward it is made again on demand; and its own backward hands the full gradient to the
+//! engine at once, so no gradient waits in Burn's container. Every module of `burn::nn` works unmodified.
+//!
+//! | file | idea |
+//! |---|---|
+//! | `unit` | [`Unit`]: the part of a model that is gathered and released together |
+//! | `call` | one call of a unit: mark, lazy parameters, leave |
+//! | `flow` | what may go in and out of a call |
+//! | `ops` | gather, mark and leave as Burn autodiff operations |
+//! | `boundary` | how a walk over a module notices units |
+//! | `survey`, `adopt` | a model is measured, then sharded parameter by parameter |
+//! | `init` | initial weights that depend on seed and path only |
+//! | `shared` | one rank's engine, as operations and units see it |
+//! | `bridge` | one file per backend |
+//! | `rank` | [`Rank`]: build, step, evaluate |
+//! | `weights` | safetensors files in and out |
+//! | `raise` | how an error leaves a tensor operation |
+#![forbid(unsafe_code)]
+
+mod adopt;
+mod boundary;
+mod bridge;
+mod call;
+mod device;
+mod error;
+mod flow;
+pub mod init;
+mod ops;
+mod raise;
+mod rank;
+mod shared;
+mod survey;
+mod unit;
+mod weights;
+
+pub use device::{Backend, Checkpointing, DeviceSettings};
+pub use error::{Error, Result};
+pub use flow::{FloatMap, Flow};
+pub use rank::{Rank, Step};
+pub use unit::Unit;

@@ -1,0 +1,226 @@
+//! One rank: it builds a model, trains it and evaluates it.
+
+use crate::adopt::{Sharded, adopt};
+use crate::bridge::flex::FlexBridge;
+#[cfg(feature = "libtorch")]
+use crate::bridge::libtorch::LibTorchBridge;
+use crate::device::{Backend, DeviceSettings};
+use crate::raise::catch;
+use crate::shared::{AnyEngine, Mode, Shared, UnitHandle, UnitLink, with_engine};
+use crate::survey::survey;
+use crate::weights::{WeightsFile, save};
+use crate::{Error, Result};
+use burn::module::Module;
+use burn::tensor::{Device, Tensor};
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::{Arc, OnceLock};
+use stoker_core::Communicator;
+use stoker_engine::{Engine, Ledger, Moved, Plugins, Settings, StepReport};
+
+/// One data-parallel worker and the model that it trains with the others.
+#[derive(Debug)]
+pub struct Rank {
+    settings: Settings,
+    plugins: Plugins,
+    device_settings: DeviceSettings,
+    device: Device,
+    seed: u64,
+    built: OnceLock<Built>,
+}
+
+#[derive(Debug)]
+struct Built {
+    shared: Arc<Shared>,
+    sharded: HashMap<String, Sharded>,
+}
+
+/// What one step did.
+#[derive(Debug, Clone, Copy)]
+pub struct Step {
+    /// This rank's loss, before the update.
+    pub loss: f64,
+    /// The engine's account.
+    pub report: StepReport,
+}
+
+impl Rank {
+    /// A rank that computes as `device` says and is composed of `plugins`. `seed` gives the initial weights.
+    ///
+    /// # Errors
+    /// [`Error::BackendMissing`].
+    pub fn new(settings: Settings, device_settings: DeviceSettings, plugins: Plugins, seed: u64) -> Result<Self> {
+        let device = device_settings.device()?;
+        Ok(Self { settings, plugins, device_settings, device, seed, built: OnceLock::new() })
+    }
+
+    /// The device, with autodiff: where training inputs belong.
+    pub fn device(&self) -> Device {
+        self.device.clone()
+    }
+
+    /// This rank's end of the group.
+    pub fn communicator(&self) -> &Arc<dyn Communicator> {
+        &self.plugins.communicator
+    }
+
+    /// Makes a model and shards it, one parameter at a time: no more than one full parameter exists at once.
+    ///
+    /// `make` builds the model on the device it is given; parameters of `burn::nn` are not initialised by that. Their
+    /// values come from `weights` (a safetensors file keyed by path) or are drawn from the rank's seed and their paths,
+    /// so that neither the number of ranks nor the launch changes them. Every rank must call it.
+    ///
+    /// # Errors
+    /// A model that cannot be sharded, or does not fit ([`stoker_engine::Error::DoesNotFit`], before anything is
+    /// allocated); ranks whose models differ; a weights file that does not fit.
+    pub fn build<M: Module>(&self, make: impl FnOnce(&Device) -> M, weights: Option<&Path>) -> Result<M> {
+        let result = catch(|| self.try_build(make, weights), || "build".to_owned());
+        self.report(result)
+    }
+
+    fn try_build<M: Module>(&self, make: impl FnOnce(&Device) -> M, weights: Option<&Path>) -> Result<M> {
+        if self.built.get().is_some() {
+            return Err(Error::Misuse("the rank has built a model already; one rank trains one model"));
+        }
+        let mut weights = weights.map(WeightsFile::open).transpose()?;
+        let model = make(&self.device);
+        let survey = survey(&model)?;
+        let specs = survey.units.iter().map(|unit| unit.spec.clone()).collect();
+        let (settings, plugins) = (self.settings.clone(), self.plugins.clone());
+        let engine = match self.device_settings.backend {
+            Backend::Flex => AnyEngine::Flex(Engine::new(settings, FlexBridge, plugins, specs)?),
+            #[cfg(feature = "libtorch")]
+            Backend::LibTorch => AnyEngine::LibTorch(Engine::new(settings, LibTorchBridge, plugins, specs)?),
+            #[cfg(not(feature = "libtorch"))]
+            Backend::LibTorch => return Err(Error::BackendMissing { backend: "libtorch", feature: "libtorch" }),
+        };
+        let shared = Arc::new(Shared::new(engine, self.device.clone(), self.device_settings.copy_below));
+        for (id, unit) in survey.units.into_iter().enumerate() {
+            let unit_handle = UnitHandle { shared: shared.clone(), id };
+            let link = UnitLink { unit: unit_handle, parameters: Arc::new(unit.parameters) };
+            if unit.link.set(link).is_err() {
+                return Err(Error::Misuse("the model was built by a rank before; build a new one"));
+            }
+        }
+        let (model, sharded) = adopt(model, &shared, survey.buffers, self.seed, weights.as_mut())?;
+        // Until every rank has drawn its weights, nobody else may use the process's random generator.
+        with_engine!(&*shared.engine(), engine => engine.barrier("weights are loaded"))?;
+        let _ = self.built.set(Built { shared, sharded });
+        Ok(model)
+    }
+
+    /// One step: the loss, its backward, and the update with `learning_rate`. Every rank must call it.
+    ///
+    /// `loss` gives the mean over this rank's part of the batch; the step uses the mean over all ranks.
+    ///
+    /// # Errors
+    /// Whatever went wrong in it, on this rank or another. The rank is unusable after that.
+    pub fn step(&self, learning_rate: f64, loss: impl FnOnce() -> Tensor<1>) -> Result<Step> {
+        let built = self.built()?;
+        let result = catch(
+            || {
+                built.shared.set_mode(Mode::Training)?;
+                let loss = loss();
+                let value = f64::from(loss.clone().into_scalar::<f32>());
+                drop(loss.backward());
+                built.shared.set_tail(None);
+                let report = with_engine!(&mut *built.shared.engine(), engine => engine.step(learning_rate, 1))?;
+                Ok(Step { loss: value, report })
+            },
+            || whereabouts(&built.shared),
+        );
+        self.report(result)
+    }
+
+    /// Runs `work` with units that build no graph. Every rank must make the same unit calls in it.
+    ///
+    /// # Errors
+    /// Whatever went wrong in it, on this rank or another. The rank is unusable after that.
+    pub fn evaluate<T>(&self, work: impl FnOnce() -> T) -> Result<T> {
+        let built = self.built()?;
+        let result = catch(
+            || {
+                built.shared.set_mode(Mode::Evaluating)?;
+                Ok(work())
+            },
+            || whereabouts(&built.shared),
+        );
+        self.report(result)
+    }
+
+    /// Sums numbers over all ranks, which must all call this with the same name.
+    ///
+    /// # Errors
+    /// Ranks that call something else, or do not come.
+    pub fn sum(&self, name: &str, numbers: &[f64]) -> Result<Vec<f64>> {
+        let built = self.built()?;
+        let result = with_engine!(&*built.shared.engine(), engine => engine.sum(name, numbers));
+        self.report(result.map_err(Error::from))
+    }
+
+    /// Waits until every update has been made.
+    ///
+    /// # Errors
+    /// What an update failed with.
+    pub fn flush(&self) -> Result<()> {
+        let built = self.built()?;
+        let result = with_engine!(&mut *built.shared.engine(), engine => engine.flush());
+        self.report(result.map_err(Error::from))
+    }
+
+    /// Writes the model to a safetensors file that the plain Burn model can load, one parameter at a time. Every rank
+    /// must call it; rank 0 writes.
+    ///
+    /// # Errors
+    /// What a gather or the file system failed with.
+    pub fn save<M: Module>(&self, model: &M, path: &Path) -> Result<()> {
+        let built = self.built()?;
+        let writes = self.plugins.communicator.rank() == 0;
+        let result = catch(
+            || {
+                built.shared.set_mode(Mode::Evaluating)?;
+                save(model, path, &built.shared, &built.sharded, writes)?;
+                with_engine!(&*built.shared.engine(), engine => engine.barrier("weights are saved"))?;
+                Ok(())
+            },
+            || whereabouts(&built.shared),
+        );
+        self.report(result)
+    }
+
+    /// The engine's books.
+    ///
+    /// # Errors
+    /// [`Error::Misuse`] before a model was built.
+    pub fn ledger(&self) -> Result<Ledger> {
+        Ok(with_engine!(&*self.built()?.shared.engine(), engine => engine.ledger().clone()))
+    }
+
+    /// Bytes moved so far.
+    ///
+    /// # Errors
+    /// [`Error::Misuse`] before a model was built.
+    pub fn moved(&self) -> Result<Moved> {
+        Ok(with_engine!(&*self.built()?.shared.engine(), engine => engine.moved()))
+    }
+
+    fn built(&self) -> Result<&Built> {
+        self.built.get().ok_or(Error::Misuse("the rank has no model yet; call `Rank::build` first"))
+    }
+
+    /// An error ends the work of all ranks: they are told.
+    fn report<T>(&self, result: Result<T>) -> Result<T> {
+        if let Err(error) = &result {
+            let reason = error.to_string();
+            match self.built.get() {
+                Some(built) => with_engine!(&mut *built.shared.engine(), engine => engine.stop(&reason)),
+                None => self.plugins.communicator.abort(&reason),
+            }
+        }
+        result
+    }
+}
+
+fn whereabouts(shared: &Shared) -> String {
+    with_engine!(&*shared.engine(), engine => engine.whereabouts())
+}

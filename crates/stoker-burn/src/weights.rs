@@ -1,0 +1,199 @@
+//! Weights in safetensors files, keyed by path: what `burn-store` reads and writes for the plain model.
+//!
+//! Reading goes through `burn-store`, lazily. Writing cannot: its collector takes a module whose values are all there.
+//! So the file is written tensor by tensor with the `safetensors` crate below it, each one gathered when the writer
+//! asks for it, beside the target, and renamed when it is complete.
+
+use crate::adopt::Sharded;
+use crate::raise::raise;
+use crate::shared::{Shared, with_engine};
+use crate::{Error, Result};
+use burn::module::{Module, ModuleVisitor, Param};
+use burn::tensor::{Bool, DType, Int, Tensor, TensorData};
+use burn_store::{ModuleStore, SafetensorsStore};
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::path::Path;
+
+/// A weights file that is read from.
+pub(crate) struct WeightsFile {
+    name: String,
+    store: SafetensorsStore,
+}
+
+impl WeightsFile {
+    pub(crate) fn open(path: &Path) -> Result<Self> {
+        let name = path.display().to_string();
+        let mut store = SafetensorsStore::from_file(path);
+        store.keys().map_err(|error| Error::WeightsFile { file: name.clone(), problem: error.to_string() })?;
+        Ok(Self { name, store })
+    }
+
+    /// One tensor, of this shape.
+    pub(crate) fn read(&mut self, path: &str, shape: &[usize]) -> Result<TensorData> {
+        let problem = |problem: String| Error::Weights { file: self.name.clone(), path: path.to_owned(), problem };
+        let found = self.store.get_tensor(path).map_err(|error| problem(error.to_string()))?;
+        let tensor = found.ok_or_else(|| problem("is missing".to_owned()))?;
+        let data = burn_store::bridge::to_data(tensor).map_err(|error| problem(error.to_string()))?;
+        if data.shape().as_slice() != shape {
+            return Err(problem(format!("has shape {:?}, the model wants {shape:?}", data.shape().as_slice())));
+        }
+        Ok(data)
+    }
+}
+
+/// A tensor of the file.
+enum Entry<'a> {
+    /// Gathered when it is written.
+    Sharded(&'a Sharded),
+    /// Held by the model: buffers, int and bool parameters.
+    Held(TensorData),
+}
+
+/// Writes all of `model` to `path`; every rank must call it, the first one writes.
+///
+/// # Errors
+/// What a gather or the file system failed with; an earlier file at `path` is then still there.
+pub(crate) fn save<M: Module>(
+    model: &M,
+    path: &Path,
+    shared: &Shared,
+    sharded: &HashMap<String, Sharded>,
+    writes: bool,
+) -> Result<()> {
+    let mut collect = Collect { path: Vec::new(), sharded, entries: Vec::new() };
+    model.visit(&mut collect);
+    let mut entries = collect.entries;
+    // The order in which the writer asks: larger alignment first, then by name. Gathers are collective, so all ranks
+    // must follow it.
+    entries.sort_by(|(a, x), (b, y)| y.dtype().size().cmp(&x.dtype().size()).then_with(|| a.cmp(b)));
+    if !writes {
+        for (_, entry) in &entries {
+            if let Entry::Sharded(sharded) = entry {
+                gathered(shared, sharded)?;
+            }
+        }
+        return Ok(());
+    }
+    let file = path.display().to_string();
+    let failed = |problem: String| Error::WeightsFile { file: file.clone(), problem };
+    let (scratch, reserved) = burn_store::burn_pack::AtomicFile::create(path).map_err(|e| failed(e.to_string()))?;
+    // The writer opens the path itself.
+    drop(reserved);
+    let views = entries
+        .iter()
+        .map(|(name, entry)| Ok((name.clone(), View { shared, entry, dtype: entry.file_type(name)? })))
+        .collect::<Result<Vec<_>>>()?;
+    let metadata = HashMap::from([
+        ("format".to_owned(), "pt".to_owned()),
+        ("producer".to_owned(), "stoker".to_owned()),
+        ("version".to_owned(), env!("CARGO_PKG_VERSION").to_owned()),
+    ]);
+    safetensors::serialize_to_file(views, Some(metadata), scratch.path()).map_err(|e| failed(e.to_string()))?;
+    scratch.commit().map_err(|e| failed(e.to_string()))
+}
+
+fn gathered(shared: &Shared, sharded: &Sharded) -> Result<TensorData> {
+    let values = with_engine!(&mut *shared.engine(), engine => engine.read_parameter(sharded.unit, sharded.parameter))?;
+    let data = TensorData::new(values.as_slice::<f32>().to_vec(), sharded.shape.clone());
+    Ok((sharded.for_save)(data))
+}
+
+impl Entry<'_> {
+    fn dtype(&self) -> DType {
+        match self {
+            Entry::Sharded(_) => DType::F32,
+            Entry::Held(data) => data.dtype(),
+        }
+    }
+
+    fn file_type(&self, path: &str) -> Result<safetensors::Dtype> {
+        Ok(match self.dtype() {
+            DType::F64 => safetensors::Dtype::F64,
+            DType::F32 => safetensors::Dtype::F32,
+            DType::F16 => safetensors::Dtype::F16,
+            DType::BF16 => safetensors::Dtype::BF16,
+            DType::I64 => safetensors::Dtype::I64,
+            DType::I32 => safetensors::Dtype::I32,
+            DType::U8 => safetensors::Dtype::U8,
+            DType::Bool(_) => safetensors::Dtype::BOOL,
+            other => {
+                return Err(Error::UnsupportedType {
+                    path: path.to_owned(),
+                    found: format!("{other:?}, in a weights file"),
+                });
+            }
+        })
+    }
+
+    fn shape(&self) -> &[usize] {
+        match self {
+            Entry::Sharded(sharded) => &sharded.shape,
+            Entry::Held(data) => data.shape().as_slice(),
+        }
+    }
+}
+
+struct View<'a> {
+    shared: &'a Shared,
+    entry: &'a Entry<'a>,
+    dtype: safetensors::Dtype,
+}
+
+impl safetensors::View for View<'_> {
+    fn dtype(&self) -> safetensors::Dtype {
+        self.dtype
+    }
+
+    fn shape(&self) -> &[usize] {
+        self.entry.shape()
+    }
+
+    fn data(&self) -> Cow<'_, [u8]> {
+        match self.entry {
+            // The writer has no way for an error but this; `Rank::save` catches it.
+            Entry::Sharded(sharded) => match gathered(self.shared, sharded) {
+                Ok(data) => Cow::Owned(data.as_bytes().to_vec()),
+                Err(error) => raise(error),
+            },
+            Entry::Held(data) => Cow::Borrowed(data.as_bytes()),
+        }
+    }
+
+    fn data_len(&self) -> usize {
+        self.entry.shape().iter().product::<usize>() * self.entry.dtype().size()
+    }
+}
+
+struct Collect<'a> {
+    path: Vec<String>,
+    sharded: &'a HashMap<String, Sharded>,
+    entries: Vec<(String, Entry<'a>)>,
+}
+
+impl ModuleVisitor for Collect<'_> {
+    fn enter_module(&mut self, name: &str, _container: &str) {
+        self.path.push(name.to_owned());
+    }
+
+    fn exit_module(&mut self, _name: &str, _container: &str) {
+        self.path.pop();
+    }
+
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+        let path = self.path.join(".");
+        let entry = match self.sharded.get(&path) {
+            Some(sharded) => Entry::Sharded(sharded),
+            None => Entry::Held(param.val().into_data()),
+        };
+        self.entries.push((path, entry));
+    }
+
+    fn visit_int<const D: usize>(&mut self, param: &Param<Tensor<D, Int>>) {
+        self.entries.push((self.path.join("."), Entry::Held(param.val().into_data())));
+    }
+
+    fn visit_bool<const D: usize>(&mut self, param: &Param<Tensor<D, Bool>>) {
+        self.entries.push((self.path.join("."), Entry::Held(param.val().into_data())));
+    }
+}

@@ -1,0 +1,177 @@
+//! Host memory that is moved into a call and handed back by its ticket.
+
+use std::fmt;
+
+/// The element type of a buffer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum DType {
+    /// 32-bit IEEE 754.
+    F32,
+    /// 64-bit IEEE 754; for sums that cross ranks, not for parameters.
+    F64,
+}
+
+impl DType {
+    /// Bytes of one element.
+    pub const fn size(self) -> usize {
+        match self {
+            DType::F32 => 4,
+            DType::F64 => 8,
+        }
+    }
+}
+
+impl fmt::Display for DType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            DType::F32 => "f32",
+            DType::F64 => "f64",
+        })
+    }
+}
+
+/// A type that a [`HostBuffer`] can hold.
+pub trait Element: bytemuck::Pod + Send + Sync {
+    /// The buffer's tag for this type.
+    const DTYPE: DType;
+}
+
+impl Element for f32 {
+    const DTYPE: DType = DType::F32;
+}
+
+impl Element for f64 {
+    const DTYPE: DType = DType::F64;
+}
+
+/// A typed block of host memory with one owner.
+///
+/// Asynchronous calls take a buffer by value and give it back through a [`Ticket`](crate::Ticket): while a copy or a
+/// collective is in flight nobody else can touch the memory, and no `unsafe` is needed to say so. Moving one is cheap.
+///
+/// ```
+/// use stoker_core::HostBuffer;
+/// let mut buffer = HostBuffer::zeros::<f32>(3);
+/// buffer.as_mut_slice::<f32>()[1] = 2.5;
+/// assert_eq!(buffer.as_slice::<f32>(), [0.0, 2.5, 0.0]);
+/// ```
+#[derive(Default)]
+pub struct HostBuffer {
+    // Words rather than bytes: the alignment suits every element type, and `Vec<u64>` can become another library's
+    // buffer (Burn's `Bytes`) without a copy.
+    words: Vec<u64>,
+    elements: usize,
+    dtype: Option<DType>,
+}
+
+impl HostBuffer {
+    /// `elements` zeros.
+    pub fn zeros<T: Element>(elements: usize) -> Self {
+        Self::zeros_of(T::DTYPE, elements)
+    }
+
+    /// `elements` zeros of a type known at run time.
+    pub fn zeros_of(dtype: DType, elements: usize) -> Self {
+        let words = (elements * dtype.size()).div_ceil(8);
+        Self { words: vec![0; words], elements, dtype: Some(dtype) }
+    }
+
+    /// A copy of `values`.
+    pub fn from_slice<T: Element>(values: &[T]) -> Self {
+        let mut buffer = Self::zeros::<T>(values.len());
+        buffer.as_mut_slice::<T>().copy_from_slice(values);
+        buffer
+    }
+
+    /// Takes over memory of at least `elements` elements that [`into_words`](Self::into_words) gave away.
+    ///
+    /// # Errors
+    /// Gives the words back when they are too few.
+    pub fn from_words(dtype: DType, elements: usize, words: Vec<u64>) -> std::result::Result<Self, Vec<u64>> {
+        if words.len() * 8 < elements * dtype.size() {
+            return Err(words);
+        }
+        Ok(Self { words, elements, dtype: Some(dtype) })
+    }
+
+    /// The memory itself, for a library that wants to own it.
+    pub fn into_words(self) -> Vec<u64> {
+        self.words
+    }
+
+    /// Number of elements.
+    pub fn len(&self) -> usize {
+        self.elements
+    }
+
+    /// Whether the buffer holds no element; so does one whose memory was taken away.
+    pub fn is_empty(&self) -> bool {
+        self.elements == 0
+    }
+
+    /// Element type; [`DType::F32`] for a default (empty) buffer.
+    pub fn dtype(&self) -> DType {
+        self.dtype.unwrap_or(DType::F32)
+    }
+
+    /// Bytes of the elements.
+    pub fn bytes(&self) -> usize {
+        self.elements * self.dtype().size()
+    }
+
+    /// The elements.
+    ///
+    /// # Panics
+    /// When `T` is not the buffer's type: a mistake in the program, never in its input.
+    pub fn as_slice<T: Element>(&self) -> &[T] {
+        assert_eq!(T::DTYPE, self.dtype(), "a buffer of {} was read as {}", self.dtype(), T::DTYPE);
+        &bytemuck::cast_slice(&self.words)[..self.elements]
+    }
+
+    /// The elements, to be changed.
+    ///
+    /// # Panics
+    /// As [`as_slice`](Self::as_slice).
+    pub fn as_mut_slice<T: Element>(&mut self) -> &mut [T] {
+        assert_eq!(T::DTYPE, self.dtype(), "a buffer of {} was written as {}", self.dtype(), T::DTYPE);
+        &mut bytemuck::cast_slice_mut(&mut self.words)[..self.elements]
+    }
+
+    /// Takes the memory out and leaves an empty buffer.
+    pub fn take(&mut self) -> Self {
+        std::mem::take(self)
+    }
+}
+
+impl fmt::Debug for HostBuffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "HostBuffer({} x {})", self.elements, self.dtype())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn round_trips_through_words() {
+        let buffer = HostBuffer::from_slice(&[1.0f32, 2.0, 3.0]);
+        let words = buffer.into_words();
+        assert_eq!(words.len(), 2);
+        let back = HostBuffer::from_words(DType::F32, 3, words).unwrap();
+        assert_eq!(back.as_slice::<f32>(), [1.0, 2.0, 3.0]);
+        assert!(HostBuffer::from_words(DType::F64, 3, back.into_words()).is_err());
+    }
+
+    #[test]
+    #[should_panic(expected = "a buffer of f64 was read as f32")]
+    fn another_type_is_refused() {
+        HostBuffer::zeros::<f64>(1).as_slice::<f32>();
+    }
+
+    #[test]
+    fn a_default_buffer_is_empty() {
+        assert!(HostBuffer::default().as_slice::<f32>().is_empty());
+        assert_eq!(HostBuffer::zeros::<f64>(3).bytes(), 24);
+    }
+}

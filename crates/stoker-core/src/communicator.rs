@@ -1,0 +1,64 @@
+//! How ranks exchange bytes.
+
+use crate::{HostBuffer, Result, Ticket};
+use std::fmt::Debug;
+
+/// The two buffers of a collective, handed back.
+#[derive(Debug)]
+pub struct Exchanged {
+    /// What was contributed, unchanged.
+    pub sent: HostBuffer,
+    /// The result.
+    pub received: HostBuffer,
+}
+
+/// One rank's end of a group of ranks (the collectives of MPI and NCCL).
+///
+/// Every rank makes the same calls in the same order. A call starts the work and returns; the ticket gives the buffers
+/// back. `call` names it in errors and is part of its **fingerprint** (operation, name, dtype, count): ranks that
+/// disagree all get [`Error::Disagree`](crate::Error::Disagree) that quotes both sides. A rank that dies, or that does
+/// not come within the configured timeout, gives all the others an error that names it. After the first error the
+/// group is unusable and every later call fails with the same story. Nothing hangs.
+///
+/// Sums are taken in the order of the ranks, so the result depends on neither timing nor chunking.
+pub trait Communicator: Debug + Send + Sync {
+    /// This rank, from 0.
+    fn rank(&self) -> usize;
+
+    /// Number of ranks.
+    fn world(&self) -> usize;
+
+    /// Concatenates every rank's `shard` in `full` (`world` times as long), in the order of the ranks.
+    ///
+    /// # Errors
+    /// See the trait; [`Error::OutOfRange`](crate::Error::OutOfRange) when the lengths do not fit.
+    fn all_gather(&self, call: &str, shard: HostBuffer, full: HostBuffer) -> Result<Ticket<Exchanged>>;
+
+    /// Sums every rank's `full`; this rank's part of the sum lands in `shard` (a `world`-th as long).
+    ///
+    /// # Errors
+    /// As [`all_gather`](Self::all_gather).
+    fn reduce_scatter(&self, call: &str, full: HostBuffer, shard: HostBuffer) -> Result<Ticket<Exchanged>>;
+
+    /// Replaces `buffer` by the sum over all ranks.
+    ///
+    /// # Errors
+    /// See the trait.
+    fn all_reduce(&self, call: &str, buffer: HostBuffer) -> Result<Ticket<HostBuffer>>;
+
+    /// Replaces `buffer` by `root`'s.
+    ///
+    /// # Errors
+    /// See the trait.
+    fn broadcast(&self, call: &str, root: usize, buffer: HostBuffer) -> Result<Ticket<HostBuffer>>;
+
+    /// Ready when every rank has called it.
+    ///
+    /// # Errors
+    /// See the trait.
+    fn barrier(&self, call: &str) -> Result<Ticket<()>>;
+
+    /// Tells the others that this rank gives up: their waits end with [`Error::RankLost`](crate::Error::RankLost) and
+    /// `reason`.
+    fn abort(&self, reason: &str);
+}

@@ -1,0 +1,103 @@
+//! How one shard is updated.
+
+use crate::Result;
+use std::fmt::Debug;
+use std::ops::Range;
+
+/// A vector of f32 as long as the shard that an optimizer keeps between steps; starts as zeros.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StateSlot {
+    /// Name in checkpoints and errors, `exp_avg`.
+    pub name: &'static str,
+}
+
+/// What an optimizer must see at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Granularity {
+    /// Each element by itself: any split into shards and chunks gives the same bits.
+    Element,
+    /// Whole parameters.
+    Tensor,
+}
+
+/// What all shards of a step share.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct StepContext {
+    /// Number of this update, from 1 (for bias correction).
+    pub step: u64,
+    /// Factor that turns the accumulated gradient into the mean gradient (and unscales and clips it).
+    pub gradient_scale: f32,
+}
+
+/// A part of a shard with hyper-parameters of its own. Elements outside every segment are left alone.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Segment {
+    /// Elements of the shard.
+    pub range: Range<usize>,
+    /// Learning rate of this step.
+    pub learning_rate: f64,
+    /// Weight decay, instead of the optimizer's own.
+    pub weight_decay: Option<f64>,
+}
+
+/// One shard: slices of equal length.
+#[derive(Debug)]
+pub struct ShardUpdate<'a> {
+    /// Master parameters, updated in place.
+    pub parameters: &'a mut [f32],
+    /// Accumulated gradient, before [`StepContext::gradient_scale`].
+    pub gradient: &'a [f32],
+    /// One slice a [`StateSlot`], in their order, updated in place.
+    pub state: Vec<&'a mut [f32]>,
+    /// What to update.
+    pub segments: &'a [Segment],
+}
+
+/// An update rule for flat shards.
+pub trait Optimizer: Debug + Send + Sync {
+    /// The state that it keeps, so that the engine can place it in any offload target.
+    fn state_slots(&self) -> &'static [StateSlot];
+
+    /// What it must see at once.
+    fn granularity(&self) -> Granularity;
+
+    /// Updates one shard.
+    ///
+    /// A pure function of its arguments: called for the shards of a model in any order, on any thread.
+    ///
+    /// # Errors
+    /// [`Error::OutOfRange`](crate::Error::OutOfRange) when slices and segments do not fit together; nothing is changed
+    /// then.
+    fn update(&self, shard: ShardUpdate<'_>, context: &StepContext) -> Result<()>;
+}
+
+impl ShardUpdate<'_> {
+    /// Checks that the slices are equally long, that there is one a slot and that segments lie inside.
+    ///
+    /// # Errors
+    /// [`Error::OutOfRange`](crate::Error::OutOfRange).
+    pub fn check(&self, slots: usize) -> Result<()> {
+        let wanted = self.parameters.len();
+        let refuse = |what: &str, found: usize| {
+            Err(crate::Error::OutOfRange { what: what.to_owned(), found: found as u64, wanted: wanted as u64 })
+        };
+        if self.gradient.len() != wanted {
+            return refuse("the gradient of a shard", self.gradient.len());
+        }
+        if self.state.len() != slots {
+            return Err(crate::Error::OutOfRange {
+                what: "the number of optimizer state slices".to_owned(),
+                found: self.state.len() as u64,
+                wanted: slots as u64,
+            });
+        }
+        if let Some(state) = self.state.iter().find(|state| state.len() != wanted) {
+            return refuse("an optimizer state slice", state.len());
+        }
+        match self.segments.iter().find(|segment| segment.range.end > wanted || segment.range.start > segment.range.end)
+        {
+            Some(segment) => refuse("a segment's end", segment.range.end),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! How bytes move between host memory and the device that computes.
+
+use std::fmt::Debug;
+use std::ops::Range;
+use stoker_core::{HostBuffer, Result, Ticket};
+
+/// Whether a gradient is the first of its bucket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Landing {
+    /// Replace what is there.
+    Set,
+    /// Add to what is there.
+    Add,
+}
+
+/// A device, as the engine sees it: buffers of f32, copies with tickets, gradients that land.
+///
+/// Copies may run on streams of their own; the bridge orders them with the device's computation, so that a slab whose
+/// ticket was waited on can be used, and a gradient can be landed as soon as it was computed.
+pub trait Bridge: Debug + Send {
+    /// A buffer on the device. What the computation uses are views of it.
+    type Slab: Debug + Send;
+    /// A gradient as it comes out of the computation.
+    type Gradient;
+
+    /// A slab of `elements` zeros.
+    ///
+    /// # Errors
+    /// When the device has no room.
+    fn allocate(&mut self, elements: usize) -> Result<Self::Slab>;
+
+    /// Whether views of the slab are still alive, or queued work still uses it.
+    fn is_shared(&self, slab: &Self::Slab) -> bool;
+
+    /// The slab's own memory, to be filled in place, if the host can address it and nobody shares it.
+    /// [`restore`](Self::restore) gives it back.
+    fn lend(&mut self, slab: &mut Self::Slab) -> Option<HostBuffer>;
+
+    /// Puts lent memory back.
+    fn restore(&mut self, slab: &mut Self::Slab, memory: HostBuffer);
+
+    /// Copies all of `source` to the start of a slab that nobody shares.
+    ///
+    /// # Errors
+    /// What the device failed with.
+    fn copy_in(&mut self, source: HostBuffer, slab: &mut Self::Slab) -> Result<Ticket<HostBuffer>>;
+
+    /// Copies elements `range` of a slab to `into`, which is as long.
+    ///
+    /// # Errors
+    /// What the device failed with.
+    fn copy_out(&mut self, slab: &Self::Slab, range: Range<usize>, into: HostBuffer) -> Result<Ticket<HostBuffer>>;
+
+    /// Writes a gradient, contiguous or not, to elements `range` of a slab in row-major order.
+    ///
+    /// # Errors
+    /// When the gradient has another size or type.
+    fn land(
+        &mut self,
+        gradient: Self::Gradient,
+        slab: &mut Self::Slab,
+        range: Range<usize>,
+        landing: Landing,
+    ) -> Result<()>;
+}

@@ -1,0 +1,309 @@
+//! Construction: plans, admission, regions.
+
+use crate::admission::admit;
+use crate::bridge::Bridge;
+use crate::gather::here;
+use crate::gradients::Reduction;
+use crate::ledger::{Allotment, Ledger};
+use crate::order::Order;
+use crate::residency::{Hold, Pool, Slab};
+use crate::settings::{Settings, Stage};
+use crate::unit::{GradientState, ParameterId, Shard, ShardRegions, Unit, UnitId, UnitSpec};
+use crate::update::Updater;
+use crate::{Error, Result};
+use std::sync::Arc;
+use stoker_core::{
+    Communicator, DType, Granularity, HostBuffer, OffloadTarget, Optimizer, Partitioner, Place, PlacedParameter, Plan,
+    Region, RegionSpec, Role,
+};
+
+/// The plugins that an engine is composed of.
+#[derive(Debug, Clone)]
+pub struct Plugins {
+    /// Who keeps what.
+    pub partitioner: Arc<dyn Partitioner>,
+    /// Where it is kept.
+    pub target: Arc<dyn OffloadTarget>,
+    /// How ranks exchange it.
+    pub communicator: Arc<dyn Communicator>,
+    /// How it is updated.
+    pub optimizer: Arc<dyn Optimizer>,
+}
+
+/// Bytes that were moved so far.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Moved {
+    /// Parameters into slabs.
+    pub to_device: u64,
+    /// Gradients out of buckets.
+    pub from_device: u64,
+    /// Buffers given to collectives: gathered parameters, gradients to be reduced.
+    pub between_ranks: u64,
+}
+
+/// One rank's engine: see the [crate documentation](crate).
+#[derive(Debug)]
+pub struct Engine<B: Bridge> {
+    pub(crate) settings: Settings,
+    pub(crate) bridge: B,
+    pub(crate) plugins: Plugins,
+    pub(crate) ledger: Ledger,
+    pub(crate) units: Vec<Unit>,
+    pub(crate) pool: Pool<B>,
+    pub(crate) buckets: Vec<Option<Slab<B::Slab>>>,
+    pub(crate) reduction: Option<Reduction<B::Slab>>,
+    pub(crate) order: Order,
+    pub(crate) updater: Option<Updater>,
+    pub(crate) updates: u64,
+    pub(crate) skipped: u64,
+    pub(crate) moved: Moved,
+    /// Whether gathers belong to a training step (and make the forecast).
+    pub(crate) training: bool,
+    pub(crate) phase: &'static str,
+    current: Option<UnitId>,
+    stopped: Option<String>,
+}
+
+impl<B: Bridge> Engine<B> {
+    /// Plans `units`, makes sure that they fit, and allocates their shards (zeros).
+    ///
+    /// # Errors
+    /// [`Error::DoesNotFit`] before anything is allocated; what a plugin refuses; ranks whose models differ.
+    pub fn new(settings: Settings, bridge: B, plugins: Plugins, specs: Vec<UnitSpec>) -> Result<Self> {
+        let world = if settings.stage == Stage::Zero { 1 } else { plugins.communicator.world() };
+        let plans = specs.iter().map(|spec| plan(&plugins, spec, world)).collect::<Result<Vec<_>>>()?;
+        let slots = plugins.optimizer.state_slots();
+        admit(&settings, &plans, plugins.target.traits().place, slots.len())?;
+        agree_on_plans(&plugins, &plans)?;
+
+        let limits = [(Place::Device, settings.device_memory_limit), (Place::Host, settings.host_memory_limit)];
+        let ledger = Ledger::with_limits(limits.into_iter().filter_map(|(place, limit)| Some((place, limit?))));
+        let units = plans
+            .into_iter()
+            .map(|plan| {
+                let regions = allocate_shard(&plugins, &ledger, &plan)?;
+                let persistent = (plan.elements as u64 * 4) < settings.persistence_threshold;
+                Ok(Unit {
+                    gradient: GradientState::new(plan.parameters.len()),
+                    trainable: vec![true; plan.parameters.len()],
+                    shard: Shard::Here(regions),
+                    version: 0,
+                    persistent,
+                    plan,
+                })
+            })
+            .collect::<Result<Vec<_>>>()?;
+        let updater =
+            if settings.overlap { Some(Updater::start(plugins.communicator.rank(), settings.timeout)?) } else { None };
+        let mut pool = Pool::new(units.len(), settings.pool_bytes, ledger.clone());
+        for (hold, unit) in pool.holds.iter_mut().zip(&units) {
+            hold.always = settings.stage < Stage::Three || unit.persistent;
+        }
+        Ok(Self {
+            buckets: units.iter().map(|_| None).collect(),
+            settings,
+            bridge,
+            plugins,
+            ledger,
+            units,
+            pool,
+            reduction: None,
+            order: Order::default(),
+            updater,
+            updates: 0,
+            skipped: 0,
+            moved: Moved::default(),
+            training: false,
+            phase: "build",
+            current: None,
+            stopped: None,
+        })
+    }
+
+    /// Sets a parameter's initial values: every rank keeps its own part of them. `trainable`: whether steps update it.
+    ///
+    /// # Errors
+    /// When `values` is not as long as the parameter; what the target failed with.
+    pub fn load(&mut self, unit: UnitId, parameter: ParameterId, values: &[f32], trainable: bool) -> Result<()> {
+        let range = self.parameter_range(unit, parameter)?;
+        self.units[unit].trainable[parameter] = trainable;
+        if values.len() != range.len() {
+            return Err(Error::Core(stoker_core::Error::OutOfRange {
+                what: format!("the length of parameter {parameter} of unit `{}`", self.units[unit].name()),
+                found: values.len() as u64,
+                wanted: range.len() as u64,
+            }));
+        }
+        self.settle_update(unit)?;
+        let rank = self.plan_rank(unit);
+        let pieces = self.units[unit].plan.overlap(rank, &range);
+        let region = &mut here(&mut self.units[unit].shard)?.parameters;
+        for (flat, local) in pieces {
+            let part = &values[flat.start - range.start..flat.end - range.start];
+            match region.host() {
+                Some(memory) => memory.as_mut_slice::<f32>()[local].copy_from_slice(part),
+                None => {
+                    region.write(local.start, HostBuffer::from_slice(part))?.wait()?;
+                }
+            }
+        }
+        self.units[unit].version += 1;
+        Ok(())
+    }
+
+    fn plan_rank(&self, unit: UnitId) -> usize {
+        if self.units[unit].plan.world() == 1 { 0 } else { self.plugins.communicator.rank() }
+    }
+
+    /// Begins (true) or leaves (false) training: only gathers of training steps make the forecast. An unfinished step
+    /// is forgotten.
+    ///
+    /// # Errors
+    /// What something in flight failed with.
+    pub fn set_training(&mut self, training: bool) -> Result<()> {
+        self.alive()?;
+        self.training = training;
+        self.order.restart();
+        Ok(())
+    }
+
+    /// Drops what an abandoned step left: open calls, buckets, gradients. Every rank must do the same.
+    ///
+    /// # Errors
+    /// What the reduction in flight failed with.
+    pub fn abandon_step(&mut self) -> Result<()> {
+        self.finish_reduction()?;
+        for unit in 0..self.units.len() {
+            self.buckets[unit] = None;
+            self.units[unit].gradient.next_step();
+            *self.hold(unit) = Hold { always: self.hold(unit).always, ..Hold::default() };
+        }
+        self.order.restart();
+        Ok(())
+    }
+
+    /// The plan of a unit.
+    pub fn plan(&self, unit: UnitId) -> Option<&Plan> {
+        self.units.get(unit).map(|unit| &unit.plan)
+    }
+
+    /// A parameter of a unit, with its place in the slab.
+    pub fn parameter(&self, unit: UnitId, parameter: ParameterId) -> Option<&PlacedParameter> {
+        self.plan(unit)?.parameters.get(parameter)
+    }
+
+    /// Number of units.
+    pub fn units(&self) -> usize {
+        self.units.len()
+    }
+
+    /// The books.
+    pub fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+
+    /// Bytes moved so far.
+    pub fn moved(&self) -> Moved {
+        self.moved
+    }
+
+    /// Steps that were skipped so far.
+    pub fn skipped(&self) -> u64 {
+        self.skipped
+    }
+
+    /// The device.
+    pub fn bridge(&self) -> &B {
+        &self.bridge
+    }
+
+    /// Waits for every rank to call this with the same name.
+    ///
+    /// # Errors
+    /// Ranks that call something else, or do not come.
+    pub fn barrier(&self, name: &str) -> Result<()> {
+        self.alive()?;
+        Ok(self.plugins.communicator.barrier(name)?.wait()?)
+    }
+
+    /// Sums numbers over all ranks. Every rank must call this with the same name and count.
+    ///
+    /// # Errors
+    /// As [`barrier`](Self::barrier).
+    pub fn sum(&self, name: &str, numbers: &[f64]) -> Result<Vec<f64>> {
+        self.alive()?;
+        let summed = self.plugins.communicator.all_reduce(name, HostBuffer::from_slice(numbers))?.wait()?;
+        Ok(summed.as_slice::<f64>().to_vec())
+    }
+
+    /// What the engine is doing, for error messages: `backward of unit "conv1"`.
+    pub fn whereabouts(&self) -> String {
+        match self.current.and_then(|unit| self.units.get(unit)) {
+            Some(unit) if self.phase != "step" => format!("{} of unit `{}`", self.phase, unit.name()),
+            _ => self.phase.to_owned(),
+        }
+    }
+
+    /// Stops the engine and tells the other ranks why. The first reason stays.
+    pub fn stop(&mut self, reason: &str) {
+        if self.stopped.is_none() {
+            self.stopped = Some(reason.to_owned());
+            self.plugins.communicator.abort(reason);
+        }
+    }
+
+    pub(crate) fn alive(&self) -> Result<()> {
+        match &self.stopped {
+            Some(reason) => Err(Error::Stopped(reason.clone())),
+            None => Ok(()),
+        }
+    }
+
+    pub(crate) fn at(&mut self, phase: &'static str, unit: UnitId) {
+        self.phase = phase;
+        self.current = Some(unit);
+    }
+
+    pub(crate) fn hold(&mut self, unit: UnitId) -> &mut Hold {
+        &mut self.pool.holds[unit]
+    }
+}
+
+fn plan(plugins: &Plugins, spec: &UnitSpec, world: usize) -> Result<Plan> {
+    if plugins.optimizer.granularity() == Granularity::Tensor && world > 1 {
+        return Err(Error::Core(stoker_core::Error::BadPlan {
+            unit: spec.name.clone(),
+            reason: "the optimizer needs whole parameters, which shards of several ranks are not; use stage 0".into(),
+        }));
+    }
+    let plan = plugins.partitioner.plan(&spec.name, &spec.parameters, world)?;
+    plan.check()?;
+    Ok(plan)
+}
+
+/// Ranks with different models would exchange the wrong bytes; the barrier's name makes them notice.
+fn agree_on_plans(plugins: &Plugins, plans: &[Plan]) -> Result<()> {
+    if plugins.communicator.world() == 1 {
+        return Ok(());
+    }
+    let fingerprint = plans.iter().fold(0u64, |sum, plan| sum.rotate_left(7) ^ plan.fingerprint());
+    let call = format!("build of {} units, plan {fingerprint:016x}", plans.len());
+    plugins.communicator.barrier(&call)?.wait()?;
+    Ok(())
+}
+
+fn allocate_shard(plugins: &Plugins, ledger: &Ledger, plan: &Plan) -> Result<ShardRegions> {
+    let place = plugins.target.traits().place;
+    let elements = plan.shard_elements();
+    let mut allotments: Vec<Allotment> = Vec::new();
+    let mut allocate = |role: Role| -> Result<Box<dyn Region>> {
+        let spec = RegionSpec { unit: plan.unit.clone(), role, dtype: DType::F32, elements };
+        allotments.push(ledger.allot(place, role, &plan.unit, spec.bytes())?);
+        Ok(plugins.target.allocate(spec)?)
+    };
+    let parameters = allocate(Role::Parameters)?;
+    let gradient = allocate(Role::Gradients)?;
+    let slots = plugins.optimizer.state_slots().iter();
+    let state = slots.map(|_| allocate(Role::OptimizerState)).collect::<Result<Vec<_>>>()?;
+    Ok(ShardRegions { parameters, gradient, state, _allotments: allotments })
+}

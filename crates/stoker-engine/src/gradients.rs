@@ -1,0 +1,280 @@
+//! Gradients land in the unit's bucket on the device and are reduced to the shard that this rank keeps.
+
+use crate::bridge::{Bridge, Landing};
+use crate::engine::Engine;
+use crate::gather::here;
+use crate::ledger::Allotment;
+use crate::residency::Slab;
+use crate::settings::Stage;
+use crate::unit::{ParameterId, ShardRegions, UnitId};
+use crate::{Error, Result};
+use std::ops::Range;
+use stoker_core::communicator::Exchanged;
+use stoker_core::{HostBuffer, Place, Plan, Role, Ticket};
+
+/// [Note: Buckets] A unit's bucket is its flat gradient on the device. At stages 2 and 3 it lives from the unit's first
+/// gradient to the end of its reduction, so at most two units have one: the unit whose backward runs, and the one whose
+/// reduction is in flight. A reduction is cut in pieces of at most `bucket_bytes`; each piece holds the same part of
+/// every rank's shard, so the counts are equal, and since sums are taken element by element in the order of the ranks,
+/// the cut does not change a bit of the result.
+#[derive(Debug)]
+pub(crate) struct Reduction<S> {
+    unit: UnitId,
+    bucket: Slab<S>,
+    source: Source,
+}
+
+#[derive(Debug)]
+enum Source {
+    /// The bucket's own memory.
+    Lent(HostBuffer),
+    /// On its way to a staging buffer.
+    CopyingOut(Ticket<HostBuffer>, Allotment),
+    /// All in one piece, already with the communicator.
+    Scattering { exchange: Ticket<Exchanged>, lent: bool, _staging: Vec<Allotment> },
+}
+
+impl<B: Bridge> Engine<B> {
+    /// A parameter's gradient arrives.
+    ///
+    /// # Errors
+    /// When it has not the parameter's size, or the device has no room for the bucket.
+    pub fn land(&mut self, unit: UnitId, parameter: ParameterId, gradient: B::Gradient) -> Result<()> {
+        self.alive()?;
+        self.at("backward", unit);
+        let range = self.parameter_range(unit, parameter)?;
+        if !self.units[unit].trainable[parameter] {
+            return Ok(());
+        }
+        if self.buckets[unit].is_none() {
+            self.buckets[unit] = Some(self.new_bucket(unit)?);
+        }
+        let state = &mut self.units[unit].gradient;
+        let landing = if state.in_bucket[parameter] { Landing::Add } else { Landing::Set };
+        state.in_bucket[parameter] = true;
+        state.arrived[parameter] = true;
+        match &mut self.buckets[unit] {
+            Some(bucket) => Ok(self.bridge.land(gradient, &mut bucket.buffer, range, landing)?),
+            None => Ok(()),
+        }
+    }
+
+    fn new_bucket(&mut self, unit: UnitId) -> Result<Slab<B::Slab>> {
+        let plan = &self.units[unit].plan;
+        let bytes = plan.elements as u64 * 4;
+        let allotment = self.ledger.allot(Place::Device, Role::GradientBucket, &plan.unit, bytes)?;
+        Ok(Slab::new(self.bridge.allocate(plan.elements)?, plan.elements, allotment))
+    }
+
+    /// The backward of a tracked call of the unit is about to begin: what comes after it is fetched ahead.
+    ///
+    /// # Errors
+    /// What a collective or a copy failed with.
+    pub fn before_backward(&mut self, unit: UnitId) -> Result<()> {
+        self.alive()?;
+        self.at("backward", unit);
+        if self.settings.overlap { self.fetch_ahead(unit) } else { Ok(()) }
+    }
+
+    /// The backward of one tracked call of the unit is done: all its gradients have landed.
+    ///
+    /// # Errors
+    /// What a collective or a copy failed with.
+    pub fn backward_done(&mut self, unit: UnitId) -> Result<()> {
+        self.alive()?;
+        self.at("backward", unit);
+        let state = &mut self.units[unit].gradient;
+        state.calls_open = state.calls_open.saturating_sub(1);
+        if state.calls_open > 0 {
+            return Ok(());
+        }
+        self.hold(unit).until_backward = false;
+        if self.settings.stage >= Stage::Two {
+            // Also without a gradient of its own: another rank may have one.
+            self.finish_reduction()?;
+            if self.plugins.communicator.world() > 1 || !self.units[unit].gradient.bucket_is_empty() {
+                self.start_reduction(unit)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Starts reducing the unit's bucket (zeros if it has none). One reduction is in flight at most.
+    pub(crate) fn start_reduction(&mut self, unit: UnitId) -> Result<()> {
+        let mut bucket = match self.buckets[unit].take() {
+            Some(bucket) => bucket,
+            None => self.new_bucket(unit)?,
+        };
+        self.units[unit].gradient.in_bucket.fill(false);
+        let elements = self.units[unit].plan.elements;
+        self.moved.from_device += elements as u64 * 4;
+        let source = match self.bridge.lend(&mut bucket.buffer) {
+            Some(memory) if self.pieces(unit) == 1 && self.is_reduced_in_order(unit) => {
+                self.start_scatter(unit, memory, true, Vec::new())?
+            }
+            Some(memory) => Source::Lent(memory),
+            None => {
+                let allotment = self.stage(unit, elements)?;
+                let staging = HostBuffer::zeros::<f32>(elements);
+                Source::CopyingOut(self.bridge.copy_out(&bucket.buffer, 0..elements, staging)?, allotment)
+            }
+        };
+        self.reduction = Some(Reduction { unit, bucket, source });
+        Ok(())
+    }
+
+    /// Whether the bucket can be handed to one reduce-scatter as it is.
+    fn is_reduced_in_order(&self, unit: UnitId) -> bool {
+        self.units[unit].plan.world() > 1 && self.units[unit].plan.is_in_order()
+    }
+
+    fn pieces(&self, unit: UnitId) -> usize {
+        self.units[unit].plan.shard_elements().div_ceil(self.piece_elements(unit)).max(1)
+    }
+
+    /// Elements of each rank's shard in one piece.
+    fn piece_elements(&self, unit: UnitId) -> usize {
+        let world = self.units[unit].plan.world() as u64;
+        usize::try_from(self.settings.bucket_bytes / 4 / world).unwrap_or(usize::MAX).max(1)
+    }
+
+    fn start_scatter(
+        &mut self,
+        unit: UnitId,
+        full: HostBuffer,
+        lent: bool,
+        mut staging: Vec<Allotment>,
+    ) -> Result<Source> {
+        let shard_elements = self.units[unit].plan.shard_elements();
+        staging.push(self.stage(unit, shard_elements)?);
+        self.moved.between_ranks += full.bytes() as u64;
+        let call = format!("reduce {}", self.units[unit].name());
+        let shard = HostBuffer::zeros::<f32>(shard_elements);
+        let exchange = self.plugins.communicator.reduce_scatter(&call, full, shard)?;
+        Ok(Source::Scattering { exchange, lent, _staging: staging })
+    }
+
+    /// Waits for the reduction in flight, if there is one, and adds its result to the gradient region.
+    pub(crate) fn finish_reduction(&mut self) -> Result<()> {
+        let Some(Reduction { unit, mut bucket, source }) = self.reduction.take() else { return Ok(()) };
+        self.settle_update(unit)?;
+        match source {
+            Source::Scattering { exchange, lent, _staging } => {
+                let exchanged = exchange.wait()?;
+                if lent {
+                    self.bridge.restore(&mut bucket.buffer, exchanged.sent);
+                }
+                self.accumulate(unit, 0, &exchanged.received)?;
+            }
+            Source::Lent(memory) => {
+                let memory = self.reduce_pieces(unit, memory)?;
+                self.bridge.restore(&mut bucket.buffer, memory);
+            }
+            Source::CopyingOut(ticket, _allotment) => {
+                let full = ticket.wait()?;
+                self.reduce_pieces(unit, full)?;
+            }
+        }
+        self.units[unit].gradient.region_filled = true;
+        // The bucket is dropped: the next unit has another size, and its zeros must be fresh.
+        Ok(())
+    }
+
+    /// Reduces a whole flat gradient piece by piece; gives the memory back.
+    fn reduce_pieces(&mut self, unit: UnitId, full: HostBuffer) -> Result<HostBuffer> {
+        let world = self.plugins.communicator.world();
+        if world == 1 {
+            self.accumulate(unit, 0, &full)?;
+            return Ok(full);
+        }
+        let piece = self.piece_elements(unit);
+        let shard_elements = self.units[unit].plan.shard_elements();
+        let whole = self.units[unit].plan.world() == 1;
+        let mut start = 0;
+        while start < shard_elements {
+            let part = start..(start + piece).min(shard_elements);
+            let _staging = self.stage(unit, part.len() * (world + 1))?;
+            let call = format!("reduce {} [{}..{}]", self.units[unit].name(), part.start, part.end);
+            let reduced = if whole {
+                let sent = HostBuffer::from_slice(&full.as_slice::<f32>()[part.clone()]);
+                self.moved.between_ranks += sent.bytes() as u64;
+                self.plugins.communicator.all_reduce(&call, sent)?.wait()?
+            } else {
+                let sent = pack(&self.units[unit].plan, full.as_slice::<f32>(), &part);
+                self.moved.between_ranks += sent.bytes() as u64;
+                let received = HostBuffer::zeros::<f32>(part.len());
+                self.plugins.communicator.reduce_scatter(&call, sent, received)?.wait()?.received
+            };
+            self.accumulate(unit, part.start, &reduced)?;
+            start = part.end;
+        }
+        Ok(full)
+    }
+
+    /// Writes or adds `part` to the gradient region at element `at`.
+    fn accumulate(&mut self, unit: UnitId, at: usize, part: &HostBuffer) -> Result<()> {
+        let add = self.units[unit].gradient.region_filled;
+        let ShardRegions { gradient, .. } = here(&mut self.units[unit].shard)?;
+        let values = part.as_slice::<f32>();
+        if let Some(memory) = gradient.host() {
+            let target = &mut memory.as_mut_slice::<f32>()[at..at + values.len()];
+            if add {
+                stoker_kernels::reduce::add(target, values);
+            } else {
+                target.copy_from_slice(values);
+            }
+            return Ok(());
+        }
+        let mut staged = HostBuffer::zeros::<f32>(values.len());
+        if add {
+            staged = gradient.read(at, staged)?.wait()?;
+            stoker_kernels::reduce::add(staged.as_mut_slice::<f32>(), values);
+        } else {
+            staged.as_mut_slice::<f32>().copy_from_slice(values);
+        }
+        gradient.write(at, staged)?.wait()?;
+        Ok(())
+    }
+
+    pub(crate) fn parameter_range(&self, unit: UnitId, parameter: ParameterId) -> Result<Range<usize>> {
+        let found = self.units.get(unit).and_then(|unit| unit.plan.parameters.get(parameter));
+        found.map(|parameter| parameter.range.clone()).ok_or_else(|| {
+            Error::Stopped(format!("parameter {parameter} of unit {unit} was asked for, which does not exist"))
+        })
+    }
+}
+
+/// Part `part` of every rank's shard, one rank after another.
+fn pack(plan: &Plan, full: &[f32], part: &Range<usize>) -> HostBuffer {
+    let mut packed = HostBuffer::zeros::<f32>(part.len() * plan.world());
+    let target = packed.as_mut_slice::<f32>();
+    let mut at = 0;
+    for ranges in &plan.shards {
+        let mut local = 0;
+        for range in ranges {
+            let start = part.start.max(local);
+            let end = part.end.min(local + range.len());
+            if start < end {
+                let from = range.start + start - local;
+                target[at..at + end - start].copy_from_slice(&full[from..from + end - start]);
+                at += end - start;
+            }
+            local += range.len();
+        }
+    }
+    packed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_piece_holds_the_same_part_of_every_shard() {
+        let plan =
+            Plan { unit: "u".into(), parameters: vec![], elements: 8, shards: vec![vec![0..1, 5..8], vec![1..5]] };
+        let full: Vec<f32> = (0..8).map(|i| i as f32).collect();
+        assert_eq!(pack(&plan, &full, &(0..4)).as_slice::<f32>(), [0.0, 5.0, 6.0, 7.0, 1.0, 2.0, 3.0, 4.0]);
+        assert_eq!(pack(&plan, &full, &(1..3)).as_slice::<f32>(), [5.0, 6.0, 2.0, 3.0]);
+    }
+}

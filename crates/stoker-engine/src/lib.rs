@@ -1,0 +1,49 @@
+//! ZeRO (Rajbhandari et al., 2020; ZeRO-Offload and ZeRO-Infinity, 2021) as a state machine over flat buffers.
+//!
+//! The engine knows no tensors. A model is a list of **units**, each one flat vector of parameters
+//! ([Note: Flat vector](stoker_core::Plan)); a [`Bridge`] moves bytes between host memory and the device that computes.
+//! The life of a step, by file:
+//!
+//! | file | moment |
+//! |---|---|
+//! | `engine` | construction: plans, admission, regions |
+//! | `order` | which unit is wanted next, from the last step |
+//! | `residency` | which units are gathered; whose slab goes when room is needed |
+//! | `gather` | a unit's slab is filled: update awaited, all-gather, copy in; prefetch |
+//! | `gradients` | gradients land in the unit's bucket; reduce-scatter to the shard |
+//! | `step` | reduce what is left, decide (one number), update |
+//! | `update` | a unit's update, in place, inline or on the update thread |
+//! | `ledger`, `admission` | every byte, by place, role and unit; what is refused before it is allocated |
+//!
+//! [Note: Stages] The stages differ in three answers only:
+//!
+//! | | optimizer state and gradients of a rank | full gradient is reduced | gathered parameters |
+//! |---|---|---|---|
+//! | 0 | whole | in `step`, all-reduce | kept |
+//! | 1 | its shard | in `step`, reduce-scatter | kept, gathered anew after an update |
+//! | 2 | its shard | when the unit's backward is done | kept, gathered anew after an update |
+//! | 3 | its shard | when the unit's backward is done | a cache that gives way |
+#![forbid(unsafe_code)]
+
+mod admission;
+mod bridge;
+mod engine;
+mod error;
+mod gather;
+mod gradients;
+mod ledger;
+mod order;
+mod residency;
+mod settings;
+mod step;
+mod unit;
+mod update;
+
+pub use admission::{Needed, plan_bytes};
+pub use bridge::{Bridge, Landing};
+pub use engine::{Engine, Moved, Plugins};
+pub use error::{Error, Result};
+pub use ledger::{Allotment, Ledger, Peak};
+pub use settings::{Settings, Stage};
+pub use step::{Outcome, StepReport};
+pub use unit::{ParameterId, UnitId, UnitSpec};

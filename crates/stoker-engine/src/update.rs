@@ -1,0 +1,173 @@
+//! A unit's update: in place where the host can address the shard, else through buffers; inline or on a thread.
+
+use crate::unit::ShardRegions;
+use crate::{Error, Result};
+use std::any::Any;
+use std::fmt::Debug;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+use stoker_core::{Completion, HostBuffer, Optimizer, Region, Segment, ShardUpdate, StepContext, Ticket};
+
+/// All that an update needs; it takes the shard with it.
+#[derive(Debug)]
+pub(crate) struct Job {
+    pub(crate) unit: String,
+    pub(crate) regions: ShardRegions,
+    pub(crate) segments: Vec<Segment>,
+    pub(crate) context: StepContext,
+    pub(crate) optimizer: Arc<dyn Optimizer>,
+}
+
+impl Job {
+    /// Updates the shard and hands it back.
+    pub(crate) fn run(mut self) -> Result<ShardRegions> {
+        let ShardRegions { parameters, gradient, state, .. } = &mut self.regions;
+        let mut parameters = Access::open(parameters.as_mut())?;
+        let mut gradient = Access::open(gradient.as_mut())?;
+        let mut state = state.iter_mut().map(|region| Access::open(region.as_mut())).collect::<Result<Vec<_>>>()?;
+        let shard = ShardUpdate {
+            parameters: parameters.slice(),
+            gradient: gradient.slice(),
+            state: state.iter_mut().map(Access::slice).collect(),
+            segments: &self.segments,
+        };
+        let optimizer = &self.optimizer;
+        let context = &self.context;
+        match catch_unwind(AssertUnwindSafe(|| optimizer.update(shard, context))) {
+            Ok(result) => result?,
+            Err(panic) => return Err(Error::UpdatePanicked { unit: self.unit, reason: panic_message(panic.as_ref()) }),
+        }
+        for access in state.into_iter().chain([parameters]) {
+            access.store()?;
+        }
+        Ok(self.regions)
+    }
+}
+
+/// The text of a panic.
+pub(crate) fn panic_message(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".to_owned())
+}
+
+/// A region's elements: its own memory, or a copy of them that is stored back.
+enum Access<'a> {
+    Own(&'a mut HostBuffer),
+    Copy(&'a mut dyn Region, HostBuffer),
+}
+
+impl<'a> Access<'a> {
+    fn open(region: &'a mut dyn Region) -> Result<Self> {
+        if region.host().is_none() {
+            let buffer = HostBuffer::zeros::<f32>(region.spec().elements);
+            let buffer = region.read(0, buffer)?.wait()?;
+            return Ok(Self::Copy(region, buffer));
+        }
+        match region.host() {
+            Some(memory) => Ok(Self::Own(memory)),
+            None => Err(Error::Stopped("a region was host-addressable and is no more".to_owned())),
+        }
+    }
+
+    fn slice(&mut self) -> &mut [f32] {
+        match self {
+            Self::Own(memory) => memory.as_mut_slice::<f32>(),
+            Self::Copy(_, buffer) => buffer.as_mut_slice::<f32>(),
+        }
+    }
+
+    fn store(self) -> Result<()> {
+        match self {
+            Self::Own(_) => Ok(()),
+            Self::Copy(region, buffer) => {
+                region.write(0, buffer)?.wait()?;
+                Ok(())
+            }
+        }
+    }
+}
+
+type Answer = Result<ShardRegions>;
+
+/// The thread that updates units in the background, in the order in which they were submitted.
+#[derive(Debug)]
+pub(crate) struct Updater {
+    jobs: Option<Sender<(Job, Sender<Answer>)>>,
+    thread: Option<JoinHandle<()>>,
+    timeout: Duration,
+}
+
+impl Updater {
+    pub(crate) fn start(rank: usize, timeout: Duration) -> Result<Self> {
+        let (jobs, queue) = channel::<(Job, Sender<Answer>)>();
+        let name = format!("update-{rank}");
+        let thread = std::thread::Builder::new()
+            .name(name.clone())
+            .spawn(move || {
+                for (job, answer) in queue {
+                    // A receiver that is gone has given up the unit.
+                    let _ = answer.send(job.run());
+                }
+            })
+            .map_err(|source| Error::Thread { name, source })?;
+        Ok(Self { jobs: Some(jobs), thread: Some(thread), timeout })
+    }
+
+    pub(crate) fn submit(&self, job: Job) -> Ticket<ShardRegions> {
+        let (sender, answer) = channel();
+        let unit = job.unit.clone();
+        if let Some(jobs) = &self.jobs {
+            // If the thread is gone the answer's sender is dropped, and `wait` says so.
+            let _ = jobs.send((job, sender));
+        }
+        Ticket::pending(Pending { unit, answer, timeout: self.timeout })
+    }
+}
+
+impl Drop for Updater {
+    fn drop(&mut self) {
+        self.jobs = None;
+        if let Some(thread) = self.thread.take() {
+            // Updates catch their panics, so the thread ends well once the queue is closed.
+            let _ = thread.join();
+        }
+    }
+}
+
+struct Pending {
+    unit: String,
+    answer: Receiver<Answer>,
+    timeout: Duration,
+}
+
+impl Completion<ShardRegions> for Pending {
+    fn wait(self: Box<Self>) -> stoker_core::Result<ShardRegions> {
+        match self.answer.recv_timeout(self.timeout) {
+            Ok(Ok(regions)) => Ok(regions),
+            Ok(Err(Error::Core(error))) => Err(error),
+            Ok(Err(error)) => Err(stoker_core::Error::Plugin {
+                plugin: "optimizer".to_owned(),
+                doing: format!("updating unit `{}`", self.unit),
+                source: error.into(),
+            }),
+            Err(RecvTimeoutError::Timeout) => Err(stoker_core::Error::Timeout {
+                what: format!("the update of unit `{}`", self.unit),
+                seconds: self.timeout.as_secs_f64(),
+                late: vec!["the update thread of this rank".to_owned()],
+            }),
+            Err(RecvTimeoutError::Disconnected) => Err(stoker_core::Error::Timeout {
+                what: format!("the update of unit `{}`", self.unit),
+                seconds: 0.0,
+                late: vec!["the update thread of this rank, which has ended".to_owned()],
+            }),
+        }
+    }
+
+    fn is_ready(&self) -> bool {
+        // A receiver cannot be peeked at without taking the answer; "not yet" is always a correct answer.
+        false
+    }
+}

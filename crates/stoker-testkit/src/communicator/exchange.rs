@@ -1,0 +1,204 @@
+//! Results of collectives, compared with the obvious loops.
+
+use super::{Make, PATIENT, done, group};
+use crate::ranks;
+use crate::values::{Number, assert_same_bits, numbers};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use stoker_core::communicator::Exchanged;
+use stoker_core::{Communicator, Error, HostBuffer, Ticket};
+
+/// Long enough for a communicator that treats small buffers in another way.
+const LENGTHS: [usize; 5] = [0, 1, 7, 1000, 70_001];
+
+/// What rank `rank` brings to round `round`.
+fn brought<T: Number>(round: usize, rank: usize, length: usize) -> Vec<T> {
+    numbers((round * 64 + rank) as u64, length)
+}
+
+/// Memory for a result, full of what must not be left in it.
+fn dirty<T: Number>(length: usize) -> HostBuffer {
+    HostBuffer::from_slice(&vec![T::from_f64(-3.25); length])
+}
+
+/// The sum in the order of the ranks.
+fn summed<T: Number>(round: usize, world: usize, length: usize) -> Vec<T> {
+    let mut total = brought::<T>(round, 0, length);
+    for rank in 1..world {
+        for (total, term) in total.iter_mut().zip(brought::<T>(round, rank, length)) {
+            *total = *total + term;
+        }
+    }
+    total
+}
+
+fn gathered<T: Number>(round: usize, world: usize, length: usize) -> Vec<T> {
+    (0..world).flat_map(|rank| brought::<T>(round, rank, length)).collect()
+}
+
+/// Every collective, for 1 to 5 ranks, several lengths and both types, three times each: results to the bit, and what
+/// was sent comes back unchanged.
+pub fn collectives_are_right(make: &impl Make) {
+    for world in 1..=5 {
+        ranks::run(group(make, world, PATIENT), |end| {
+            for (number, length) in LENGTHS.into_iter().enumerate() {
+                for round in number * 3..number * 3 + 3 {
+                    every_collective::<f32>(end.as_ref(), round, length);
+                    every_collective::<f64>(end.as_ref(), round, length);
+                }
+            }
+        });
+    }
+}
+
+fn every_collective<T: Number>(end: &dyn Communicator, round: usize, length: usize) {
+    let (rank, world) = (end.rank(), end.world());
+    let case = |what: &str| format!("{what} of {length} x {} at rank {rank} of {world}", T::DTYPE);
+
+    let mine = brought::<T>(round, rank, length);
+    let Exchanged { sent, received } =
+        done(end.all_gather("gather", HostBuffer::from_slice(&mine), dirty::<T>(length * world)));
+    assert_same_bits(sent.as_slice(), &mine, &case("what all_gather sent"));
+    assert_same_bits(received.as_slice(), &gathered::<T>(round, world, length), &case("all_gather"));
+
+    let mine = brought::<T>(round, rank, length * world);
+    let Exchanged { sent, received } =
+        done(end.reduce_scatter("scatter", HostBuffer::from_slice(&mine), dirty::<T>(length)));
+    assert_same_bits(sent.as_slice(), &mine, &case("what reduce_scatter sent"));
+    let sum = summed::<T>(round, world, length * world);
+    assert_same_bits(received.as_slice(), &sum[rank * length..(rank + 1) * length], &case("reduce_scatter"));
+
+    let mine = brought::<T>(round, rank, length);
+    let received = done(end.all_reduce("reduce", HostBuffer::from_slice(&mine)));
+    assert_same_bits(received.as_slice(), &summed::<T>(round, world, length), &case("all_reduce"));
+
+    for root in 0..world {
+        let received = done(end.broadcast("cast", root, HostBuffer::from_slice(&mine)));
+        assert_same_bits(received.as_slice(), &brought::<T>(round, root, length), &case("broadcast"));
+    }
+    done(end.barrier("meet"));
+}
+
+/// Numbers that no sum should hide: all ranks have the same bits, NaN and infinity included.
+pub fn allreduce_is_the_same_everywhere(make: &impl Make) {
+    let special = [f32::NAN, f32::INFINITY, -f32::INFINITY, f32::MAX, f32::MIN_POSITIVE / 2.0, -0.0];
+    let results = ranks::run(group(make, 3, PATIENT), |end| {
+        let mut mine = numbers::<f32>(end.rank() as u64, 40_000);
+        for (number, value) in special.into_iter().enumerate() {
+            mine[number * 3 + end.rank()] = value;
+            // The whole sum is -0 or overflows.
+            mine[100 + number] = value;
+        }
+        done(end.all_reduce("special", HostBuffer::from_slice(&mine))).as_slice::<f32>().to_vec()
+    });
+    for (rank, result) in results.iter().enumerate() {
+        assert_same_bits(result, &results[0], &format!("rank {rank}'s sum, compared with rank 0's"));
+    }
+    let first = &results[0];
+    assert!(first[0..3].iter().all(|value| value.is_nan()), "NaN of any rank is in the sum: {:?}", &first[0..3]);
+    assert!(first[3..6].iter().all(|value| *value == f32::INFINITY), "infinity of any rank: {:?}", &first[3..6]);
+    assert!(first[103].is_infinite(), "a sum that is too large is infinite");
+    assert_eq!(first[105].to_bits(), (-0.0f32).to_bits(), "a sum of negative zeros");
+}
+
+/// Several calls before any wait; then waits in the order of the calls, in the opposite one, and in a different one on
+/// every rank: a ticket needs every rank to call, not to wait.
+pub fn many_may_be_in_flight(make: &impl Make) {
+    const CALLS: usize = 12;
+    type Order = fn(usize) -> Vec<usize>;
+    let orders: [Order; 3] = [
+        |_| (0..CALLS).collect(),
+        |_| (0..CALLS).rev().collect(),
+        |rank| (0..CALLS).map(|at| (at * [5, 7, 11, 1][rank % 4] + rank) % CALLS).collect(),
+    ];
+    for (world, order) in (1..=4).flat_map(|world| orders.map(|order| (world, order))) {
+        ranks::run(group(make, world, PATIENT), |end| {
+            let (rank, length) = (end.rank(), 301);
+            let mut tickets: Vec<Option<Ticket<Exchanged>>> = (0..CALLS)
+                .map(|round| {
+                    let name = format!("call {round}");
+                    let ticket = if round % 2 == 0 {
+                        let mine = HostBuffer::from_slice(&brought::<f32>(round, rank, length));
+                        end.all_gather(&name, mine, dirty::<f32>(length * world))
+                    } else {
+                        let mine = HostBuffer::from_slice(&brought::<f32>(round, rank, length * world));
+                        end.reduce_scatter(&name, mine, dirty::<f32>(length))
+                    };
+                    Some(ticket.expect("a call that nothing is wrong with"))
+                })
+                .collect();
+            for round in order(rank) {
+                let ticket = tickets[round].take().expect("each ticket is waited on once");
+                let received = done(Ok(ticket)).received;
+                let what = format!("call {round} at rank {rank} of {world}");
+                if round % 2 == 0 {
+                    assert_same_bits(received.as_slice(), &gathered::<f32>(round, world, length), &what);
+                } else {
+                    let sum = summed::<f32>(round, world, length * world);
+                    assert_same_bits(received.as_slice(), &sum[rank * length..(rank + 1) * length], &what);
+                }
+            }
+        });
+    }
+}
+
+/// Nobody passes a barrier before everybody has called it.
+pub fn barriers_hold(make: &impl Make) {
+    for world in 1..=5 {
+        let called = AtomicUsize::new(0);
+        ranks::run(group(make, world, PATIENT), |end| {
+            for round in 1..=50 {
+                called.fetch_add(1, Ordering::SeqCst);
+                done(end.barrier("round"));
+                let seen = called.load(Ordering::SeqCst);
+                assert!(seen >= round * world, "rank {} passes barrier {round} after {seen} calls", end.rank());
+                done(end.barrier("round is over"));
+            }
+        });
+    }
+}
+
+/// Tickets that some ranks, or all, drop: the others get their results, and the next collectives work.
+pub fn dropped_tickets_hold_nobody_up(make: &impl Make) {
+    for (world, length) in [(1, 9), (2, 9), (4, 9), (3, 30_000)] {
+        ranks::run(group(make, world, PATIENT), |end| {
+            let rank = end.rank();
+            for round in 0..12 {
+                let mine = || HostBuffer::from_slice(&brought::<f32>(round, rank, length));
+                // From "nobody waits" to "only one rank does not".
+                let waits = round % (world + 1) > (rank + round) % world;
+                let gather = end.all_gather("gather", mine(), dirty::<f32>(length * world));
+                let reduce = end.all_reduce("reduce", mine());
+                let cast = end.broadcast("cast", round % world, mine());
+                if waits {
+                    let what = format!("round {round} at rank {rank} of {world}");
+                    let sum = summed::<f32>(round, world, length);
+                    assert_same_bits(done(reduce).as_slice(), &sum, &what);
+                    let root = brought::<f32>(round, round % world, length);
+                    assert_same_bits(done(cast).as_slice(), &root, &what);
+                    let all = gathered::<f32>(round, world, length);
+                    assert_same_bits(done(gather).received.as_slice(), &all, &what);
+                }
+            }
+            done(end.barrier("all are still here"));
+        });
+    }
+}
+
+/// Buffers whose lengths, types or root do not fit are refused where the call is made, before anybody else is involved.
+pub fn wrong_lengths_are_refused(make: &impl Make) {
+    for world in [1, 3] {
+        ranks::run(group(make, world, PATIENT), |end| {
+            let zeros = HostBuffer::zeros::<f32>;
+            let refused = |what: &str, found: Option<Error>| {
+                assert!(matches!(found, Some(Error::OutOfRange { .. })), "{what} gives {found:?}");
+            };
+            refused("a long result", end.all_gather("g", zeros(2), zeros(2 * world + 1)).err());
+            refused("a short result", end.all_gather("g", zeros(2), zeros(2 * world - 1)).err());
+            refused("another type", end.all_gather("g", zeros(2), HostBuffer::zeros::<f64>(2 * world)).err());
+            refused("a long shard", end.reduce_scatter("s", zeros(2 * world), zeros(3)).err());
+            refused("another type", end.reduce_scatter("s", HostBuffer::zeros::<f64>(2 * world), zeros(2)).err());
+            refused("a root outside", end.broadcast("c", world, zeros(2)).err());
+            done(end.barrier("nobody was disturbed"));
+        });
+    }
+}
