@@ -1,1 +1,122 @@
-//! Tests of the whole.
+//! What the tests of the whole share: ranks as threads over plugins chosen by name, plain reference training, and the
+//! measure of equality.
+#![forbid(unsafe_code)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "test code reports by panicking")]
+
+pub mod models;
+pub mod plain;
+
+use std::sync::Arc;
+use std::time::Duration;
+use stoker_burn::{Backend, DeviceSettings, Rank};
+use stoker_core::registry::{self, Given, Group, TargetContext};
+use stoker_core::{Communicator, OptionValue};
+use stoker_engine::{Plugins, Settings, Stage};
+
+use stoker_cpu_offload as _;
+use stoker_gpu_only as _;
+use stoker_optimizers as _;
+use stoker_partitioners as _;
+use stoker_threads as _;
+
+/// The backend under test: LibTorch if this package was built with its feature and `STOKER_TEST_BACKEND` says so.
+pub fn backend() -> Backend {
+    match std::env::var("STOKER_TEST_BACKEND").as_deref() {
+        Ok("libtorch") => Backend::LibTorch,
+        _ => Backend::Flex,
+    }
+}
+
+/// How a group of ranks is composed.
+#[derive(Debug, Clone)]
+pub struct Setup {
+    /// Number of ranks.
+    pub world: usize,
+    /// Name of the offload target.
+    pub target: &'static str,
+    /// AdamW's eps.
+    pub eps: f64,
+    /// AdamW's weight decay.
+    pub weight_decay: f64,
+    /// Elements to which the flat layout is aligned.
+    pub alignment: i64,
+    /// How long ranks wait for each other.
+    pub timeout: Duration,
+    /// The engine's settings.
+    pub settings: Settings,
+    /// The device.
+    pub device: DeviceSettings,
+    /// Seed of the initial weights.
+    pub seed: u64,
+}
+
+impl Setup {
+    /// `world` ranks at `stage`.
+    pub fn new(world: usize, stage: u8) -> Self {
+        Self {
+            world,
+            target: "cpu-offload",
+            eps: 1e-8,
+            weight_decay: 0.01,
+            alignment: 128,
+            timeout: Duration::from_secs(60),
+            settings: Settings { stage: Stage::from_number(stage).unwrap(), ..Settings::default() },
+            device: DeviceSettings { backend: backend(), ..DeviceSettings::default() },
+            seed: 7,
+        }
+    }
+
+    /// One communicator a rank.
+    pub fn communicators(&self) -> Vec<Arc<dyn Communicator>> {
+        let group = Group { world: self.world, timeout: self.timeout };
+        registry::communicators("threads", &Given::new(), &group).unwrap()
+    }
+
+    /// A rank over this communicator.
+    pub fn rank(&self, communicator: Arc<dyn Communicator>) -> Rank {
+        let option = |name: &str, value: OptionValue| Given::from([(name.to_owned(), value)]);
+        let mut adamw = option("eps", OptionValue::Float(self.eps));
+        adamw.insert("weight_decay".to_owned(), OptionValue::Float(self.weight_decay));
+        let context = TargetContext { rank: communicator.rank(), device_is_host: true };
+        let plugins = Plugins {
+            partitioner: registry::partitioner("flat", &option("alignment", OptionValue::Integer(self.alignment))).unwrap(),
+            target: registry::offload_target(self.target, &Given::new(), &context).unwrap(),
+            optimizer: registry::optimizer("adamw", &adamw).unwrap(),
+            communicator,
+        };
+        let settings = Settings { timeout: self.timeout, ..self.settings.clone() };
+        Rank::new(settings, self.device, plugins, self.seed).unwrap()
+    }
+
+    /// Runs `body` on every rank, each on a thread of its own; results in the order of the ranks.
+    pub fn run<T: Send>(&self, body: impl Fn(&Rank) -> T + Sync) -> Vec<T> {
+        run_ranks(self.communicators(), |communicator| body(&self.rank(communicator)))
+    }
+}
+
+/// Runs `body` for every communicator on a named thread.
+pub fn run_ranks<T: Send>(
+    communicators: Vec<Arc<dyn Communicator>>,
+    body: impl Fn(Arc<dyn Communicator>) -> T + Sync,
+) -> Vec<T> {
+    std::thread::scope(|scope| {
+        let body = &body;
+        let threads: Vec<_> = communicators
+            .into_iter()
+            .map(|communicator| {
+                let name = format!("rank-{}", communicator.rank());
+                std::thread::Builder::new().name(name).spawn_scoped(scope, move || body(communicator)).unwrap()
+            })
+            .collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    })
+}
+
+/// ||a - b|| / ||b||.
+pub fn relative_distance(a: &[f32], b: &[f32]) -> f64 {
+    assert_eq!(a.len(), b.len());
+    let norm = |values: &mut dyn Iterator<Item = f64>| values.map(|v| v * v).sum::<f64>().sqrt();
+    let difference = norm(&mut a.iter().zip(b).map(|(a, b)| f64::from(*a) - f64::from(*b)));
+    let size = norm(&mut b.iter().map(|b| f64::from(*b)));
+    if size == 0.0 { difference } else { difference / size }
+}

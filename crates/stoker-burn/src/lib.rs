@@ -16,6 +16,7 @@
 //! | `survey`, `adopt` | a model is measured, then sharded parameter by parameter |
 //! | `init` | initial weights that depend on seed and path only |
 //! | `shared` | one rank's engine, as operations and units see it |
+//! | `nn` | modules that take the place of Burn's where these would keep a gathered parameter
 //! | `bridge` | one file per backend |
 //! | `rank` | [`Rank`]: build, step, evaluate |
 //! | `weights` | safetensors files in and out |
@@ -30,6 +31,7 @@ mod device;
 mod error;
 mod flow;
 pub mod init;
+pub mod nn;
 mod ops;
 mod raise;
 mod rank;

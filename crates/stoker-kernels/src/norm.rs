@@ -83,3 +83,61 @@ fn square(value: f32) -> f64 {
     let value = f64::from(value);
     value * value
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn values() -> impl Strategy<Value = Vec<f32>> {
+        proptest::collection::vec(prop_oneof![-1e3f32..1e3, -1e-20f32..1e-20, Just(f32::MAX)], 0..4098)
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        #[test]
+        fn is_the_sum_of_squares(values in values()) {
+            let wanted: f64 = values.iter().map(|value| f64::from(*value).powi(2)).sum();
+            let found = sum_of_squares(&values);
+            prop_assert!((found - wanted).abs() <= 1e-12 * wanted, "{found} {wanted}");
+        }
+
+        #[test]
+        fn any_split_gives_the_same_bits(values in values(), cuts in proptest::collection::vec(0usize..4098, 0..20)) {
+            let mut cuts: Vec<usize> = cuts.into_iter().map(|cut| cut.min(values.len())).collect();
+            cuts.extend([0, values.len()]);
+            cuts.sort_unstable();
+            let mut sum = SquareSum::default();
+            cuts.windows(2).for_each(|cut| sum.push(&values[cut[0]..cut[1]]));
+            prop_assert_eq!(sum.total().to_bits(), sum_of_squares(&values).to_bits());
+        }
+    }
+
+    #[test]
+    fn one_by_one_gives_the_same_bits() {
+        let values: Vec<f32> = (0..1000).map(|n| (n as f32).sin()).collect();
+        let mut sum = SquareSum::default();
+        values.iter().for_each(|value| sum.push(&[*value]));
+        assert_eq!(sum.total().to_bits(), sum_of_squares(&values).to_bits());
+    }
+
+    #[test]
+    fn what_is_not_finite_reaches_the_total() {
+        for at in [0, 5, 127, 128, 999] {
+            let mut values = vec![1.0f32; 1000];
+            values[at] = f32::NEG_INFINITY;
+            assert_eq!(sum_of_squares(&values), f64::INFINITY);
+            values[at] = f32::NAN;
+            assert!(sum_of_squares(&values).is_nan());
+        }
+    }
+
+    #[test]
+    fn the_largest_and_the_smallest_are_squared() {
+        assert_eq!(sum_of_squares(&[f32::MAX; 4]), 4.0 * f64::from(f32::MAX) * f64::from(f32::MAX));
+        let denormal = f32::from_bits(1);
+        assert_eq!(sum_of_squares(&[denormal]), f64::from(denormal) * f64::from(denormal));
+        assert!(sum_of_squares(&[denormal]) > 0.0);
+    }
+}

@@ -86,3 +86,104 @@ fn add_equal<T: Copy + AddAssign>(into: &mut [T], from: &[T]) {
         *into += *from;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Up to 6 parts, equally long.
+    fn parts() -> impl Strategy<Value = Vec<Vec<f32>>> {
+        (1usize..7, prop_oneof![0usize..4098, Just(2 * BLOCK), Just(2 * BLOCK + 1)]).prop_flat_map(|(count, length)| {
+            let value = prop_oneof![-1e3f32..1e3, -1f32..1.0, Just(-0.0)];
+            proptest::collection::vec(proptest::collection::vec(value, length), count)
+        })
+    }
+
+    fn bits(values: &[f32]) -> Vec<u32> {
+        values.iter().map(|value| value.to_bits()).collect()
+    }
+
+    fn slices<T>(parts: &[Vec<T>]) -> Vec<&[T]> {
+        parts.iter().map(Vec::as_slice).collect()
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(48))]
+
+        #[test]
+        fn sums_in_the_order_of_the_parts(parts in parts()) {
+            let length = parts[0].len();
+            let mut found = vec![f32::NAN; length];
+            sum_f32(&mut found, &slices(&parts));
+            let wide: Vec<Vec<f64>> =
+                parts.iter().map(|part| part.iter().map(|value| f64::from(*value)).collect()).collect();
+            let mut found_wide = vec![f64::NAN; length];
+            sum_f64(&mut found_wide, &slices(&wide));
+            for at in 0..length {
+                let in_order = parts[1..].iter().fold(parts[0][at], |sum, part| sum + part[at]);
+                prop_assert_eq!(found[at].to_bits(), in_order.to_bits());
+                let exact = wide[1..].iter().fold(wide[0][at], |sum, part| sum + part[at]);
+                prop_assert_eq!(found_wide[at].to_bits(), exact.to_bits());
+                let size: f64 = wide.iter().map(|part| part[at].abs()).sum();
+                prop_assert!((f64::from(found[at]) - exact).abs() <= 4e-7 * size);
+            }
+        }
+
+        #[test]
+        fn any_split_gives_the_same_bits(parts in parts(), chunk in 1usize..5000, scale in -10f32..10.0) {
+            let length = parts[0].len();
+            let split = |act: &dyn Fn(&mut [f32], std::ops::Range<usize>)| {
+                let mut into = parts[0].clone();
+                for start in (0..length).step_by(chunk) {
+                    let range = start..(start + chunk).min(length);
+                    act(&mut into[range.clone()], range);
+                }
+                into
+            };
+            let from = parts.last().unwrap();
+
+            let mut whole = parts[0].clone();
+            sum_f32(&mut whole, &slices(&parts));
+            let pieces = split(&|into, range| {
+                let parts: Vec<&[f32]> = parts.iter().map(|part| &part[range.clone()]).collect();
+                sum_f32(into, &parts);
+            });
+            prop_assert_eq!(bits(&pieces), bits(&whole));
+
+            let mut whole = parts[0].clone();
+            add_scaled(&mut whole, from, scale);
+            prop_assert_eq!(bits(&split(&|into, range| add_scaled(into, &from[range], scale))), bits(&whole));
+        }
+
+        #[test]
+        fn adds_and_sets(parts in parts(), scale in -10f32..10.0) {
+            let (old, from) = (&parts[0], parts.last().unwrap());
+            let result = |act: &dyn Fn(&mut [f32])| {
+                let mut into = old.clone();
+                act(&mut into);
+                bits(&into)
+            };
+            let each = |act: &dyn Fn(f32, f32) -> f32| -> Vec<u32> {
+                old.iter().zip(from).map(|(old, from)| act(*old, *from).to_bits()).collect()
+            };
+            prop_assert_eq!(result(&|into| add(into, from)), each(&|old, from| old + from));
+            prop_assert_eq!(result(&|into| add_scaled(into, from, scale)), each(&|old, from| old + from * scale));
+            prop_assert_eq!(result(&|into| set(into, from)), each(&|_, from| from));
+            prop_assert_eq!(result(&|into| set_scaled(into, from, scale)), each(&|_, from| from * scale));
+        }
+    }
+
+    #[test]
+    fn no_parts_are_zeros() {
+        let mut into = [1.0f32, 2.0];
+        sum_f32(&mut into, &[]);
+        assert_eq!(into, [0.0, 0.0]);
+    }
+
+    #[test]
+    #[should_panic(expected = "a part of a sum has 1 elements, 2 were wanted")]
+    fn unequal_slices_are_a_mistake() {
+        sum_f32(&mut [0.0; 2], &[&[0.0; 2], &[0.0]]);
+    }
+}

@@ -16,10 +16,9 @@ pub fn numbers<T: Number>(seed: u64, count: usize) -> Vec<T> {
     let mut state = seed;
     let number = |_| {
         let bits = next(&mut state);
-        let fraction = 1.0 + (bits >> 12) as f64 / (1u64 << 52) as f64;
-        let power = (bits % 20) as i32 - 10;
-        let sign = if bits & 32 == 0 { 1.0 } else { -1.0 };
-        T::from_f64(sign * fraction * 2f64.powi(power))
+        // Put together from sign, exponent (1023 is that of 1) and fraction.
+        let (sign, exponent, fraction) = (bits << 63, 1013 + (bits >> 1) % 20, bits >> 12);
+        T::from_f64(f64::from_bits(sign | exponent << 52 | fraction))
     };
     (0..count).map(number).collect()
 }

@@ -94,3 +94,98 @@ impl Files {
         Some(limit.saturating_sub(usage.saturating_sub(cache.unwrap_or(0))))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A machine made of these files, in a folder that goes with it.
+    struct Made(PathBuf);
+
+    impl Made {
+        fn new(name: &str, files: &[(&str, &str)]) -> Self {
+            let root = std::env::temp_dir().join(format!("stoker-machine-{name}-{}", std::process::id()));
+            for (path, text) in files {
+                let path = root.join(path);
+                fs::create_dir_all(path.parent().unwrap()).unwrap();
+                fs::write(path, text).unwrap();
+            }
+            Self(root)
+        }
+
+        fn available(&self) -> Option<u64> {
+            Machine { proc: self.0.join("proc"), cgroup: self.0.join("cgroup") }.available()
+        }
+    }
+
+    impl Drop for Made {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    const MEMINFO: (&str, &str) = ("proc/meminfo", "MemTotal: 900 kB\nMemFree: 1 kB\nMemAvailable:  100 kB\n");
+
+    #[test]
+    fn this_machine_has_memory() {
+        if cfg!(target_os = "linux") {
+            assert!(Machine::default().available().is_some_and(|bytes| bytes > 1 << 20));
+        }
+    }
+
+    #[test]
+    fn a_machine_that_says_nothing_is_unknown() {
+        assert_eq!(Made::new("silent", &[]).available(), None);
+        assert_eq!(Made::new("odd", &[("proc/meminfo", "MemAvailable: many kB\n")]).available(), None);
+        assert_eq!(Made::new("free", &[MEMINFO]).available(), Some(102_400));
+    }
+
+    #[test]
+    fn the_tightest_cgroup_binds() {
+        let made = Made::new(
+            "v2",
+            &[
+                MEMINFO,
+                ("proc/self/cgroup", "0::/jobs/run\n"),
+                ("cgroup/jobs/run/memory.max", "max\n"),
+                ("cgroup/jobs/run/memory.current", "10\n"),
+                ("cgroup/jobs/memory.max", "50000\n"),
+                ("cgroup/jobs/memory.current", "45000\n"),
+                ("cgroup/jobs/memory.stat", "anon 5\ninactive_file 2000\n"),
+            ],
+        );
+        assert_eq!(made.available(), Some(7000));
+    }
+
+    #[test]
+    fn a_container_sees_its_own_root() {
+        // The path is the host's; only the mounted root is there.
+        let made = Made::new(
+            "container",
+            &[
+                MEMINFO,
+                ("proc/self/cgroup", "0::/docker/abc\n"),
+                ("cgroup/memory.max", "5000\n"),
+                ("cgroup/memory.current", "6000\n"),
+            ],
+        );
+        assert_eq!(made.available(), Some(0));
+    }
+
+    #[test]
+    fn version_1_is_understood() {
+        let made = Made::new(
+            "v1",
+            &[
+                MEMINFO,
+                ("proc/self/cgroup", "5:cpu,cpuacct:/x\n4:memory:/x\n"),
+                ("cgroup/memory/x/memory.limit_in_bytes", "9000\n"),
+                ("cgroup/memory/x/memory.usage_in_bytes", "1000\n"),
+                ("cgroup/memory/x/memory.stat", "cache 5\ntotal_inactive_file 500\n"),
+                ("cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n"),
+                ("cgroup/memory/memory.usage_in_bytes", "100\n"),
+            ],
+        );
+        assert_eq!(made.available(), Some(8500));
+    }
+}

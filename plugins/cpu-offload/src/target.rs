@@ -90,3 +90,72 @@ fn build(options: &Options, _context: &TargetContext) -> Result<Arc<dyn OffloadT
     let capacity = options.bytes("capacity");
     Ok(Arc::new(CpuOffload::new((capacity > 0).then_some(capacity))))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use stoker_core::{DType, Role, registry};
+    use stoker_testkit::offload;
+
+    const CONTEXT: TargetContext = TargetContext { rank: 0, device_is_host: false };
+
+    fn spec(elements: usize) -> RegionSpec {
+        RegionSpec { unit: "net.block".into(), role: Role::Parameters, dtype: DType::F32, elements }
+    }
+
+    #[test]
+    fn keeps_every_law() {
+        offload::conforms(|| Arc::new(CpuOffload::new(None)));
+        offload::conforms(|| Arc::new(CpuOffload::new(Some(1 << 20))));
+        offload::conforms(|| Arc::new(CpuOffload::new(Some(100_003))));
+    }
+
+    #[test]
+    fn is_found_by_its_name() {
+        let found = registry::offload_target("cpu-offload", &Default::default(), &CONTEXT).unwrap();
+        let traits = found.traits();
+        assert_eq!((traits.place, traits.host_addressable), (Place::Host, true));
+        assert!(traits.capacity_left.is_none_or(|left| left > 0));
+        let given = [("capacity".to_owned(), OptionValue::Text("1 MiB".to_owned()))];
+        let found = registry::offload_target("cpu-offload", &given.into(), &CONTEXT).unwrap();
+        assert_eq!(found.traits().capacity_left, Some(1 << 20));
+    }
+
+    #[test]
+    fn clones_share_their_capacity() {
+        let target = CpuOffload::new(Some(1000));
+        let _region = target.clone().allocate(spec(200)).unwrap();
+        assert_eq!(target.traits().capacity_left, Some(200));
+    }
+
+    #[test]
+    fn a_refusal_says_what_binds() {
+        let target = CpuOffload::new(Some(1000));
+        let error = target.allocate(spec(251)).unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "unit `net.block` wants 1004 bytes of host memory for parameters, 1000 are left. Raise `capacity` of \
+             `cpu-offload` (1000 bytes now) if the machine has more. Spread the model over more ranks or machines, or \
+             choose an offload target that keeps shards on disk"
+        );
+    }
+
+    #[test]
+    fn a_machine_without_memory_refuses() {
+        let folder = std::env::temp_dir().join(format!("stoker-cpu-offload-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::write(folder.join("meminfo"), "MemTotal: 8 kB\nMemAvailable:          4 kB\n").unwrap();
+        let machine = Machine { proc: folder.clone(), cgroup: folder.join("none") };
+        let target = CpuOffload::on(machine, Some(1 << 20));
+        assert_eq!(target.traits().capacity_left, Some(4096));
+        assert!(target.allocate(spec(1024)).is_ok());
+        let error = target.allocate(spec(1025)).unwrap_err().to_string();
+        assert!(
+            error.contains("wants 4100 bytes of host memory for parameters, 4096 are left. This is all"),
+            "{error}"
+        );
+        // What was refused is not counted.
+        assert_eq!(target.used.used(), 0);
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+}

@@ -55,3 +55,34 @@ fn build(_options: &Options, context: &TargetContext) -> Result<Arc<dyn OffloadT
         source: "`gpu-only` has no form for such a device yet".into(),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::error::Error as _;
+    use stoker_core::registry;
+    use stoker_testkit::offload;
+
+    #[test]
+    fn keeps_every_law() {
+        offload::conforms(|| Arc::new(HostDevice::default()));
+    }
+
+    #[test]
+    fn is_found_by_its_name_and_counts_as_the_device() {
+        let context = TargetContext { rank: 2, device_is_host: true };
+        let found = registry::offload_target(NAME, &Default::default(), &context).unwrap();
+        assert_eq!((found.traits().place, found.traits().host_addressable), (Place::Device, true));
+    }
+
+    #[test]
+    fn a_device_out_of_reach_is_refused() {
+        let context = TargetContext { rank: 2, device_is_host: false };
+        let error = registry::offload_target(NAME, &Default::default(), &context).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "gpu-only: the host cannot address the device of rank 2. Choose offload target `cpu-offload`, or a CPU backend"
+        );
+        assert_eq!(error.source().unwrap().to_string(), "`gpu-only` has no form for such a device yet");
+    }
+}

@@ -105,3 +105,60 @@ fn build(options: &Options) -> Result<Arc<dyn Optimizer>> {
         weight_decay: options.float("weight_decay"),
     }))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use stoker_core::{Segment, registry};
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(16))]
+
+        #[test]
+        fn keeps_every_law(
+            betas in (0.0..0.999, 0.5..0.9999), eps in 1e-12..1e-3, weight_decay in 0.0..0.3,
+        ) {
+            stoker_testkit::optimizer::conforms(&AdamW { betas, eps, weight_decay });
+        }
+    }
+
+    fn update(optimizer: &dyn Optimizer, step: u64) -> Result<[f32; 3]> {
+        let (mut p, mut m, mut v) = ([1.0], [0.0], [0.0]);
+        let segments = [Segment { range: 0..1, learning_rate: 1e-3, weight_decay: None }];
+        let shard =
+            ShardUpdate { parameters: &mut p, gradient: &[0.5], state: vec![&mut m, &mut v], segments: &segments };
+        optimizer.update(shard, &StepContext { step, gradient_scale: 0.5 })?;
+        Ok([p[0], m[0], v[0]])
+    }
+
+    #[test]
+    fn is_found_by_its_name_with_the_defaults_of_pytorch() {
+        let found = registry::optimizer("adamw", &Default::default()).unwrap();
+        assert_eq!(found.state_slots().iter().map(|slot| slot.name).collect::<Vec<_>>(), ["exp_avg", "exp_avg_sq"]);
+        assert_eq!(found.granularity(), Granularity::Element);
+        assert_eq!(update(found.as_ref(), 1).unwrap(), update(&AdamW::default(), 1).unwrap());
+        assert_eq!(update(found.as_ref(), 1).unwrap(), [0.99899, 0.025, 0.0625 * 0.001]);
+    }
+
+    #[test]
+    fn heeds_its_options() {
+        let given = [
+            ("betas".to_owned(), OptionValue::List(vec![OptionValue::Integer(0), OptionValue::Float(0.5)])),
+            ("eps".to_owned(), OptionValue::Float(1e-3)),
+            ("weight_decay".to_owned(), OptionValue::Integer(0)),
+        ];
+        let found = registry::optimizer("adamw", &given.into()).unwrap();
+        let wanted = AdamW { betas: (0.0, 0.5), eps: 1e-3, weight_decay: 0.0 };
+        assert_eq!(update(found.as_ref(), 3).unwrap(), update(&wanted, 3).unwrap());
+        assert_ne!(update(found.as_ref(), 3).unwrap(), update(&AdamW::default(), 3).unwrap());
+        let given = [("eps".to_owned(), OptionValue::Integer(0))];
+        let refused = registry::optimizer("adamw", &given.into()).unwrap_err().to_string();
+        assert_eq!(refused, "option `eps` of optimizer `adamw` is 0; allowed: a number from 0.0000000000000001 on");
+    }
+
+    #[test]
+    fn there_is_no_step_0() {
+        assert!(matches!(update(&AdamW::default(), 0), Err(Error::OutOfRange { found: 0, wanted: 1, .. })));
+    }
+}

@@ -1,0 +1,161 @@
+//! One thread per rank, and one error for all of them.
+//!
+//! [Note: The cause] A rank that fails tells its communicator, so that the others do not wait for it; they fail in turn,
+//! perhaps before the first has come back from its work. Time therefore does not tell what went wrong first. What does is
+//! the kind of the errors: that another rank is lost, or did not come, is an echo, anything else a cause. Of the causes
+//! the earliest is returned; of echoes alone the one that says most.
+
+use crate::error::Closeness;
+use crate::{Error, Rank, Result};
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::Arc;
+use std::thread;
+use stoker_burn::DeviceSettings;
+use stoker_config::{Backend, Checkpointing, Settings};
+use stoker_core::registry::{self, Group, TargetContext};
+use stoker_core::Communicator;
+use stoker_engine::{Plugins, Stage};
+
+/// Stack of a rank's thread: what a main thread has, so that a model runs here if it runs there.
+const STACK_BYTES: usize = 8 << 20;
+
+/// Runs `work` on as many ranks as the settings say, each on a thread of its own, and gives what each returned.
+///
+/// All threads have ended when this returns. A rank that fails, in its work or by a panic, ends the others: they do not
+/// wait for it.
+///
+/// # Errors
+/// [`Error::Rank`] with what went wrong first; before any rank is started, plugins that cannot be made.
+pub fn launch<T: Send>(settings: &Settings, work: impl Fn(&Rank) -> Result<T> + Sync) -> Result<Vec<T>> {
+    let world = settings.run.ranks;
+    let choice = &settings.communicator;
+    let group = Group { world, timeout: settings.run.timeout() };
+    let ends = registry::communicators(&choice.name, &choice.options, &group)?;
+    if ends.len() != world || world == 0 {
+        return Err(Error::Ends { name: choice.name.clone(), found: ends.len(), wanted: world });
+    }
+    let failures = AtomicUsize::new(0);
+    let run = |rank: usize, communicator: Arc<dyn Communicator>| {
+        let span = tracing::info_span!("rank", rank);
+        let _entered = span.enter();
+        // Ranks share nothing that a panic could leave half done: all meet in the communicator, which is told.
+        let result = catch_unwind(AssertUnwindSafe(|| {
+            let rank = rank_of(settings, rank, communicator.clone())?;
+            work(&rank)
+        }));
+        let result = result.unwrap_or_else(|payload| Err(panicked(payload)));
+        result.map_err(|error| {
+            let order = failures.fetch_add(1, Ordering::Relaxed);
+            let chain = error.chain();
+            tracing::debug!(order, error = chain, "the rank failed");
+            communicator.abort(&chain);
+            (order, Error::Rank { rank, source: Box::new(error) })
+        })
+    };
+    let results = thread::scope(|scope| {
+        let threads = ends.into_iter().enumerate().map(|(rank, communicator)| {
+            let name = format!("rank-{rank}");
+            let spare = communicator.clone();
+            let run = &run;
+            let spawned = thread::Builder::new()
+                .name(name.clone())
+                .stack_size(STACK_BYTES)
+                .spawn_scoped(scope, move || run(rank, communicator));
+            spawned.map_err(|source| {
+                spare.abort("its thread could not be started");
+                (0, Error::Thread { name, source })
+            })
+        });
+        // All are started before the first is waited for.
+        let threads: Vec<_> = threads.collect();
+        threads
+            .into_iter()
+            .map(|thread| thread.and_then(|thread| thread.join().unwrap_or_else(|payload| Err((0, panicked(payload))))))
+            .collect::<Vec<_>>()
+    });
+    first_cause(results)
+}
+
+/// See [Note: The cause].
+fn first_cause<T>(results: Vec<std::result::Result<T, (usize, Error)>>) -> Result<Vec<T>> {
+    let mut values = Vec::with_capacity(results.len());
+    let mut cause: Option<(Closeness, usize, Error)> = None;
+    for result in results {
+        match result {
+            Ok(value) => values.push(value),
+            Err((order, error)) => {
+                let closeness = error.closeness();
+                if cause.as_ref().is_none_or(|(least, earliest, _)| (closeness, order) < (*least, *earliest)) {
+                    cause = Some((closeness, order, error));
+                }
+            }
+        }
+    }
+    cause.map_or(Ok(values), |(_, _, error)| Err(error))
+}
+
+fn rank_of(settings: &Settings, rank: usize, communicator: Arc<dyn Communicator>) -> Result<Rank> {
+    // Both backends compute on the CPU.
+    let context = TargetContext { rank, device_is_host: true };
+    let plugins = Plugins {
+        partitioner: registry::partitioner(&settings.partitioner.name, &settings.partitioner.options)?,
+        target: registry::offload_target(&settings.offload.name, &settings.offload.options, &context)?,
+        optimizer: registry::optimizer(&settings.optimizer.name, &settings.optimizer.options)?,
+        communicator,
+    };
+    let device = DeviceSettings {
+        backend: match settings.device.backend {
+            Backend::Flex => stoker_burn::Backend::Flex,
+            Backend::LibTorch => stoker_burn::Backend::LibTorch,
+        },
+        checkpointing: match settings.schedule.checkpointing {
+            Checkpointing::None => stoker_burn::Checkpointing::None,
+            Checkpointing::Balanced => stoker_burn::Checkpointing::Balanced,
+        },
+        copy_below: settings.schedule.copy_below,
+    };
+    let burn = stoker_burn::Rank::new(engine_settings(settings)?, device, plugins, settings.run.seed)?;
+    Ok(Rank::new(burn, settings.clone()))
+}
+
+fn engine_settings(settings: &Settings) -> Result<stoker_engine::Settings> {
+    let Settings { run, device, host, zero, schedule, .. } = settings;
+    let stage = Stage::from_number(zero.stage).ok_or_else(|| Error::Setting {
+        key: "zero.stage",
+        found: zero.stage.to_string(),
+        wanted: "0, 1, 2 or 3".to_owned(),
+    })?;
+    let limit = |bytes: u64| (bytes > 0).then_some(bytes);
+    Ok(stoker_engine::Settings {
+        stage,
+        overlap: schedule.overlap,
+        pool_bytes: schedule.pool_bytes,
+        prefetch_bytes: schedule.prefetch_bytes,
+        bucket_bytes: schedule.bucket_bytes,
+        persistence_threshold: zero.persistence_threshold,
+        reshard_after_forward: zero.reshard_after_forward,
+        // A rank has a device of its own, but all ranks of this process have one host. Without a limit the offload
+        // target asks the machine.
+        device_memory_limit: limit(device.memory_limit),
+        host_memory_limit: limit(host.memory_limit).map(|bytes| bytes / run.ranks.max(1) as u64),
+        timeout: run.timeout(),
+    })
+}
+
+/// A panic outside of a step. A unit that is called there unwinds with an error of Burn's crate as the payload.
+fn panicked(payload: Box<dyn Any + Send>) -> Error {
+    match payload.downcast::<stoker_burn::Error>() {
+        Ok(error) => Error::Burn(*error),
+        Err(payload) => {
+            let text = payload.downcast_ref::<&str>().map(|text| (*text).to_owned());
+            let text = text.or_else(|| payload.downcast_ref::<String>().cloned());
+            Error::Panicked(text.unwrap_or_else(|| "no message".to_owned()))
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "launch_tests.rs"]
+mod tests;

@@ -1,0 +1,239 @@
+//! A rank that knows its settings.
+
+use crate::batches::{Batches, padded};
+use crate::{Error, Result, Schedule};
+use burn::module::Module;
+use burn::tensor::activation::log_softmax;
+use burn::tensor::{Device, Int, Tensor};
+use burn_dataset::Dataset;
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+use stoker_burn::Step;
+use stoker_config::{LearningRateSchedule, Settings};
+use stoker_data::{EvaluationSampler, ImageItem, RankSampler};
+use stoker_engine::{Ledger, Moved};
+
+/// One data-parallel worker: a [`stoker_burn::Rank`] with settings, data and a learning rate.
+#[derive(Debug)]
+pub struct Rank {
+    burn: stoker_burn::Rank,
+    settings: Settings,
+    schedule: Mutex<Option<Schedule>>,
+}
+
+/// What a model is worth on a validation set, over all ranks.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Validation {
+    /// Mean cross-entropy.
+    pub loss: f64,
+    /// Records that were told right, from 0 to 1.
+    pub accuracy: f64,
+    /// Records.
+    pub records: usize,
+}
+
+impl Rank {
+    pub(crate) fn new(burn: stoker_burn::Rank, settings: Settings) -> Self {
+        Self { burn, settings, schedule: Mutex::new(None) }
+    }
+
+    /// The rank below, for what is not here: steps with a learning rate of one's own.
+    pub fn inner(&self) -> &stoker_burn::Rank {
+        &self.burn
+    }
+
+    /// What it was launched with.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// Its number, from 0.
+    pub fn number(&self) -> usize {
+        self.burn.communicator().rank()
+    }
+
+    /// Number of ranks.
+    pub fn world(&self) -> usize {
+        self.burn.communicator().world()
+    }
+
+    /// The device, with autodiff: where training inputs belong.
+    pub fn device(&self) -> Device {
+        self.burn.device()
+    }
+
+    /// Makes a model and shards it: see [`stoker_burn::Rank::build`]. Initial weights come from `run.seed`.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn build<M: Module>(&self, make: impl FnOnce(&Device) -> M) -> Result<M> {
+        self.build_from(make, None)
+    }
+
+    /// [`build`](Self::build) with initial weights from a safetensors file, if one is given.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn build_from<M: Module>(&self, make: impl FnOnce(&Device) -> M, weights: Option<&Path>) -> Result<M> {
+        Ok(self.burn.build(make, weights)?)
+    }
+
+    /// This rank's batches of `data` over the whole run: `train.epochs` epochs, at most `train.max_steps` steps.
+    ///
+    /// The learning rate begins anew with it.
+    ///
+    /// # Errors
+    /// Fewer records than a batch; a batch that the ranks cannot share.
+    pub fn batches<'a>(&self, data: &'a dyn Dataset<ImageItem>) -> Result<Batches<'a>> {
+        let train = &self.settings.train;
+        let sampler = RankSampler::with_global_batch(
+            data.len(),
+            self.world(),
+            self.number(),
+            train.batch_size,
+            self.settings.run.seed,
+        )?;
+        let steps = sampler.batches().saturating_mul(train.epochs);
+        let steps = if train.max_steps == 0 { steps } else { steps.min(train.max_steps) };
+        self.plan_steps(steps)?;
+        Ok(Batches::new(data, sampler, self.device(), steps))
+    }
+
+    /// Begins the learning rate of a run of `steps` steps: for loops that do without [`batches`](Self::batches).
+    ///
+    /// # Errors
+    /// What [`Schedule::new`] refuses.
+    pub fn plan_steps(&self, steps: usize) -> Result<()> {
+        let schedule = Schedule::new(&self.settings.learning_rate, steps)?;
+        *self.schedule.lock().unwrap_or_else(PoisonError::into_inner) = Some(schedule);
+        Ok(())
+    }
+
+    /// One step with the learning rate whose turn it is: see [`stoker_burn::Rank::step`].
+    ///
+    /// # Errors
+    /// As there; [`Error::Misuse`] if the learning rate depends on the number of steps and nobody said it.
+    pub fn step(&self, loss: impl FnOnce() -> Tensor<1>) -> Result<Step> {
+        let learning_rate = self.learning_rate()?;
+        let step = self.burn.step(learning_rate, loss)?;
+        tracing::debug!(
+            update = step.report.updates,
+            learning_rate,
+            loss = step.loss,
+            gradient_norm = step.report.gradient_norm,
+            "step"
+        );
+        Ok(step)
+    }
+
+    fn learning_rate(&self) -> Result<f64> {
+        let mut schedule = self.schedule.lock().unwrap_or_else(PoisonError::into_inner);
+        let schedule = match &mut *schedule {
+            Some(schedule) => schedule,
+            None if self.settings.learning_rate.schedule == LearningRateSchedule::Linear => {
+                return Err(Error::Misuse(
+                    "learning_rate.schedule is \"linear\", which needs the number of steps: take batches from \
+                     `Rank::batches`, or call `Rank::plan_steps` first",
+                ));
+            }
+            none => none.insert(Schedule::new(&self.settings.learning_rate, 0)?),
+        };
+        Ok(schedule.step())
+    }
+
+    /// Runs `work` with units that build no graph: see [`stoker_burn::Rank::evaluate`].
+    ///
+    /// # Errors
+    /// As there, and what `work` fails with.
+    pub fn evaluate<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<T> {
+        self.burn.evaluate(work)?
+    }
+
+    /// Runs `forward` on every record of `data` once over all ranks, and compares its logits with the labels.
+    ///
+    /// Batches are those of training.
+    ///
+    /// # Errors
+    /// An empty data set; a record that cannot be read; what a unit call failed with.
+    pub fn validate(
+        &self,
+        data: &dyn Dataset<ImageItem>,
+        forward: impl Fn(Tensor<4>) -> Tensor<2>,
+    ) -> Result<Validation> {
+        let micro_batch = self.settings.micro_batch().max(1);
+        let sampler = EvaluationSampler::new(data.len(), self.world(), self.number(), micro_batch)?;
+        let device = self.device().without_autodiff();
+        let sums = self.evaluate(|| {
+            let mut sums = [0.0; 2];
+            for batch in &sampler {
+                let (images, labels) = padded(data, &batch, &device)?;
+                let logits = forward(images);
+                // The batch was run for the others' sake.
+                if batch.is_empty() {
+                    continue;
+                }
+                let counted = 0..batch.len();
+                let [_, classes] = logits.dims();
+                let logits = logits.slice([counted.clone(), 0..classes]);
+                for (sum, value) in sums.iter_mut().zip(judge(logits, labels.slice([counted]))) {
+                    *sum += value;
+                }
+            }
+            Ok(sums)
+        })?;
+        let records = data.len();
+        let [loss, right] = sums;
+        let sums = self.sum("validation", &[loss, right])?;
+        let mean = |at: usize| sums.get(at).copied().unwrap_or(f64::NAN) / records as f64;
+        Ok(Validation { loss: mean(0), accuracy: mean(1), records })
+    }
+
+    /// Sums numbers over all ranks, which must all call this with the same name.
+    ///
+    /// # Errors
+    /// As [`stoker_burn::Rank::sum`].
+    pub fn sum(&self, name: &str, numbers: &[f64]) -> Result<Vec<f64>> {
+        Ok(self.burn.sum(name, numbers)?)
+    }
+
+    /// Waits until every update has been made.
+    ///
+    /// # Errors
+    /// As [`stoker_burn::Rank::flush`].
+    pub fn flush(&self) -> Result<()> {
+        Ok(self.burn.flush()?)
+    }
+
+    /// Writes the model to a safetensors file that the plain Burn model can load. Every rank must call it.
+    ///
+    /// # Errors
+    /// As [`stoker_burn::Rank::save`].
+    pub fn save<M: Module>(&self, model: &M, path: &Path) -> Result<()> {
+        Ok(self.burn.save(model, path)?)
+    }
+
+    /// The engine's books.
+    ///
+    /// # Errors
+    /// As [`stoker_burn::Rank::ledger`].
+    pub fn ledger(&self) -> Result<Ledger> {
+        Ok(self.burn.ledger()?)
+    }
+
+    /// Bytes moved so far.
+    ///
+    /// # Errors
+    /// As [`stoker_burn::Rank::moved`].
+    pub fn moved(&self) -> Result<Moved> {
+        Ok(self.burn.moved()?)
+    }
+}
+
+/// The summed cross-entropy of these rows, and how many of them are right.
+fn judge(logits: Tensor<2>, labels: Tensor<1, Int>) -> [f64; 2] {
+    let [records] = labels.dims();
+    let told = logits.clone().argmax(1).reshape([records]);
+    let right = told.equal(labels.clone()).int().sum().into_scalar::<i64>();
+    let log_likelihood = log_softmax(logits, 1).gather(1, labels.reshape([records, 1])).sum().into_scalar::<f32>();
+    [-f64::from(log_likelihood), right as f64]
+}

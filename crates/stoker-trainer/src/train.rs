@@ -1,0 +1,101 @@
+//! A whole run, from settings to a summary.
+
+use crate::models::{self, LeNetConfig, SeedNetConfig};
+use crate::report::{RankReport, Summary};
+use crate::{Classifier, Error, Progress, Rank, Result, fit, launch};
+use burn::module::Module;
+use burn::tensor::Device;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+use stoker_config::{DataSource, ModelName, Settings};
+use stoker_data::{SourceKind, SourceOptions, Sources, default_dir};
+
+/// What a run is told beside its settings.
+#[derive(Debug, Clone, Default)]
+pub struct TrainOptions {
+    /// A safetensors file that the weights begin with.
+    pub init: Option<PathBuf>,
+    /// A safetensors file that the weights are written to in the end.
+    pub save: Option<PathBuf>,
+    /// What is shown.
+    pub progress: Progress,
+}
+
+/// Trains the model of the settings on their data, with their ranks and plugins.
+///
+/// # Errors
+/// Any [`Error`].
+pub fn train(settings: &Settings, options: &TrainOptions) -> Result<Summary> {
+    let started = Instant::now();
+    if let Some(path) = &options.save {
+        // Better now than when the work is done.
+        check_directory_of(path)?;
+    }
+    let data = open_data(settings)?;
+    if let Some(notice) = &data.notice {
+        options.progress.say(notice);
+    }
+    let reports = launch(settings, |rank| match settings.model.name {
+        ModelName::LeNet => train_rank(rank, &data, options, |device| LeNetConfig::new().init(device)),
+        ModelName::SeedNet => {
+            let config = SeedNetConfig::new(settings.model.width_divisor);
+            train_rank(rank, &data, options, |device| config.init(device))
+        }
+    })?;
+    Summary::new(settings, data.name, &reports, started.elapsed())
+}
+
+/// Opens the data set of the settings.
+///
+/// # Errors
+/// [`Error::Data`].
+pub fn open_data(settings: &Settings) -> Result<Sources> {
+    let data = &settings.data;
+    let options = SourceOptions {
+        kind: match data.source {
+            DataSource::Auto => SourceKind::Auto,
+            DataSource::Cifar10 => SourceKind::Cifar10,
+            DataSource::Builtin => SourceKind::Builtin,
+        },
+        dir: if data.dir.as_os_str().is_empty() { default_dir() } else { data.dir.clone() },
+        train_limit: data.train_records,
+        valid_limit: data.valid_records,
+        // The run's seed is not taken: another seed is another run on the same data.
+        ..SourceOptions::default()
+    };
+    Ok(stoker_data::open(&options)?)
+}
+
+fn train_rank<M: Module + Classifier>(
+    rank: &Rank,
+    data: &Sources,
+    options: &TrainOptions,
+    make: impl FnOnce(&Device) -> M,
+) -> Result<RankReport> {
+    let model = rank.build_from(make, options.init.as_deref())?;
+    let fitted = fit(rank, &model, data, options.progress)?;
+    if let Some(path) = &options.save {
+        rank.save(&model, path)?;
+    }
+    Ok(RankReport {
+        fitted,
+        parameters: models::count(&model),
+        peaks: rank.ledger()?.peaks(),
+        moved: rank.moved()?,
+    })
+}
+
+/// The directory that `path` is in must be there.
+pub(crate) fn check_directory_of(path: &Path) -> Result<()> {
+    let directory = directory_of(path);
+    let failed = |source| Error::Write { path: path.to_owned(), source };
+    match std::fs::metadata(directory) {
+        Ok(found) if found.is_dir() => Ok(()),
+        Ok(_) => Err(failed(std::io::Error::other(format!("{} is no directory", directory.display())))),
+        Err(error) => Err(failed(error)),
+    }
+}
+
+pub(crate) fn directory_of(path: &Path) -> &Path {
+    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
