@@ -79,7 +79,8 @@ impl Setup {
         adamw.insert("weight_decay".to_owned(), OptionValue::Float(self.weight_decay));
         let context = TargetContext { rank: communicator.rank(), device_is_host: true };
         let plugins = Plugins {
-            partitioner: registry::partitioner("flat", &option("alignment", OptionValue::Integer(self.alignment))).unwrap(),
+            partitioner: registry::partitioner("flat", &option("alignment", OptionValue::Integer(self.alignment)))
+                .unwrap(),
             target: registry::offload_target(self.target, &Given::new(), &context).unwrap(),
             optimizer: registry::optimizer("adamw", &adamw).unwrap(),
             communicator,

@@ -35,12 +35,12 @@ pub struct Block {
 
 impl Block {
     fn new(kind: Kind, width: usize, device: &Device) -> Self {
-        let mut block =
-            Self { layer_norm: None, linear: None, convolution: None, batch_norm: None, group_norm: None };
+        let mut block = Self { layer_norm: None, linear: None, convolution: None, batch_norm: None, group_norm: None };
         match kind {
             Kind::Linear | Kind::Norm => block.linear = Some(LinearConfig::new(width, width).init(device)),
             Kind::Convolution | Kind::GroupNorm => {
-                let config = Conv2dConfig::new([width, width], [3, 3]).with_padding(PaddingConfig2d::Explicit(1, 1, 1, 1));
+                let config =
+                    Conv2dConfig::new([width, width], [3, 3]).with_padding(PaddingConfig2d::Explicit(1, 1, 1, 1));
                 block.convolution = Some(config.init(device));
             }
         }
@@ -76,7 +76,8 @@ impl Chain {
     /// `depth` blocks of `width`; `tokens`: size of the embedding's vocabulary.
     pub fn new(kind: Kind, depth: usize, width: usize, tokens: Option<usize>, device: &Device) -> Self {
         Self {
-            embedding: tokens.map(|tokens| Unit::new(Embedding::from(EmbeddingConfig::new(tokens, width).init(device)))),
+            embedding: tokens
+                .map(|tokens| Unit::new(Embedding::from(EmbeddingConfig::new(tokens, width).init(device)))),
             blocks: (0..depth).map(|_| Unit::new(Block::new(kind, width, device))).collect(),
         }
     }

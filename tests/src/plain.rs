@@ -45,7 +45,8 @@ pub fn train<M: Module>(
     steps: usize,
     loss: impl Fn(&M, usize) -> Tensor<1>,
 ) -> (M, Vec<f64>) {
-    let config = AdamWConfig::new().with_beta_1(0.9).with_beta_2(0.999).with_epsilon(eps).with_weight_decay(weight_decay);
+    let config =
+        AdamWConfig::new().with_beta_1(0.9).with_beta_2(0.999).with_epsilon(eps).with_weight_decay(weight_decay);
     let mut optimizer = config.init();
     let mut losses = Vec::new();
     for step in 0..steps {

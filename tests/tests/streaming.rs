@@ -84,7 +84,12 @@ fn check(case: &Case) {
         let piled_up = DEPTH * unit;
         assert!(allowed < piled_up + pool, "the test cannot tell streaming from piling up");
         assert!(needed <= allowed, "{:?} {checkpointing:?}: {needed} bytes needed, {allowed} allowed", case.kind);
-        println!("{:?} {checkpointing:?}: {:.1} units needed, {} allowed", case.kind, needed as f64 / unit as f64, allowed / unit);
+        println!(
+            "{:?} {checkpointing:?}: {:.1} units needed, {} allowed",
+            case.kind,
+            needed as f64 / unit as f64,
+            allowed / unit
+        );
     }
 }
 

@@ -2,7 +2,14 @@
 
 #![forbid(unsafe_code)]
 
+#[cfg(test)]
+mod arrows;
+mod cargo;
+mod ci;
 mod data;
+mod readme;
+mod run;
+mod test;
 
 use std::process::ExitCode;
 
@@ -18,6 +25,14 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Build `stoker` and train: every option of `stoker train` is passed on.
+    Run(run::RunCommand),
+    /// Build `stoker` and run any of its commands: `cargo xtask stoker config show --profile offload`.
+    Stoker(run::StokerCommand),
+    /// Run the tests.
+    Test(test::TestCommand),
+    /// Everything that must be green before a change lands: format, lints, tests, the commands of the README.
+    Ci(ci::CiCommand),
     /// Get the data sets that models are trained on.
     #[command(subcommand)]
     Data(data::DataCommand),
@@ -25,10 +40,14 @@ enum Command {
 
 fn main() -> ExitCode {
     let done = match Cli::parse().command {
-        Command::Data(command) => data::run(command),
+        Command::Run(command) => run::run(command),
+        Command::Stoker(command) => run::stoker(command),
+        Command::Test(command) => test::run(command).map(|()| ExitCode::SUCCESS),
+        Command::Ci(command) => ci::run(command).map(|()| ExitCode::SUCCESS),
+        Command::Data(command) => data::run(command).map(|()| ExitCode::SUCCESS),
     };
     match done {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(error) => {
             // The causes on the same line, and no backtrace: these errors are for the user.
             eprintln!("error: {error:#}");

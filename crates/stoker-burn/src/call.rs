@@ -2,7 +2,7 @@
 
 use crate::boundary::Link;
 use crate::flow::{FloatMap, Flow};
-use crate::ops::{MarkEvent, gather, leave, mark};
+use crate::ops::{depth, gather, leave, mark};
 use crate::raise::or_raise;
 use crate::shared::{Mode, UnitHandle, UnitLink, with_engine};
 use burn::module::{Module, ModuleMapper, Param};
@@ -33,11 +33,9 @@ fn train<M: Module, I: Flow, O: Flow>(link: &UnitLink, template: &M, input: I, f
     // Nothing but the graph may keep views of the slab from here on.
     drop(live);
     with_engine!(&mut *unit.shared.engine(), engine => engine.end_call(unit.id));
-    let mut leaving = Leaving { unit, last: None };
+    let mut leaving = Leaving { unit, depth: 0 };
     let output = output.map_floats(&mut leaving);
-    if let Some(tail) = leaving.last {
-        unit.shared.set_tail(Some(tail));
-    }
+    unit.shared.reached(leaving.depth);
     output
 }
 
@@ -59,49 +57,35 @@ fn evaluate<M: Module, I: Flow, O: Flow>(
     output
 }
 
-/// The call's mark: hangs from every float input, or from the output of the unit before.
+/// The call's mark: as deep as its deepest float input, or as the output of the unit before.
 fn mark_input<I: Flow>(unit: &UnitHandle, input: &I) -> Tensor<1> {
-    let leaf = || Tensor::<1>::zeros([1], &unit.shared.device).require_grad();
-    let mut marking = Marking { mark: None, leaf: &leaf, unit };
+    let mut deepest = Deepest(None);
     // The map hands every tensor back as it is.
-    let _ = input.clone().map_floats(&mut marking);
-    match marking.mark {
-        Some(mark) => mark,
-        None => {
-            let before = unit.shared.tail().unwrap_or_else(|| Tensor::zeros([1], &unit.shared.device));
-            mark(leaf(), before, MarkEvent::Completes(unit.clone()))
-        }
-    }
+    let _ = input.clone().map_floats(&mut deepest);
+    let depth = deepest.0.unwrap_or_else(|| unit.shared.depth_reached());
+    let device = &unit.shared.device;
+    let leaf = Tensor::zeros([1], device).require_grad();
+    mark(leaf, unit.shared.ladder.rung(depth, device), unit.clone())
 }
 
-struct Marking<'a, F: Fn() -> Tensor<1>> {
-    mark: Option<Tensor<1>>,
-    leaf: &'a F,
-    unit: &'a UnitHandle,
-}
+struct Deepest(Option<usize>);
 
-impl<F: Fn() -> Tensor<1>> FloatMap for Marking<'_, F> {
+impl FloatMap for Deepest {
     fn map<const D: usize>(&mut self, tensor: Tensor<D>) -> Tensor<D> {
-        // The first mark is the least deep of the chain, so its backward comes last: it completes the call.
-        let (leaf, event) = match self.mark.take() {
-            None => ((self.leaf)(), MarkEvent::Completes(self.unit.clone())),
-            Some(mark) => (mark, MarkEvent::None),
-        };
-        self.mark = Some(mark(leaf, tensor.clone(), event));
+        self.0 = self.0.max(Some(depth(tensor.clone())));
         tensor
     }
 }
 
 struct Leaving<'a> {
     unit: &'a UnitHandle,
-    last: Option<Tensor<1>>,
+    depth: usize,
 }
 
 impl FloatMap for Leaving<'_> {
     fn map<const D: usize>(&mut self, tensor: Tensor<D>) -> Tensor<D> {
         let output = leave(tensor, self.unit.clone());
-        let leaf = Tensor::<1>::zeros([1], &self.unit.shared.device).require_grad();
-        self.last = Some(mark(leaf, output.clone(), MarkEvent::None));
+        self.depth = self.depth.max(depth(output.clone()));
         output
     }
 }

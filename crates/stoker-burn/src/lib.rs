@@ -10,6 +10,7 @@
 //! |---|---|
 //! | `unit` | [`Unit`]: the part of a model that is gathered and released together |
 //! | `call` | one call of a unit: mark, lazy parameters, leave |
+//! | `depth` | in which order backward runs, and how marks make it so |
 //! | `flow` | what may go in and out of a call |
 //! | `ops` | gather, mark and leave as Burn autodiff operations |
 //! | `boundary` | how a walk over a module notices units |
@@ -27,6 +28,7 @@ mod adopt;
 mod boundary;
 mod bridge;
 mod call;
+mod depth;
 mod device;
 mod error;
 mod flow;

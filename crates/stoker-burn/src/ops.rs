@@ -1,12 +1,13 @@
 //! Gather, mark and leave as operations of Burn's autodiff.
 //!
-//! [Note: The order of backward] Burn runs backward steps by depth. A gather that hung from a leaf would have depth 1, so
-//! all gradients would wait until the whole model's backward is done. Instead each call makes a one-element **mark** from
-//! a leaf and the call's input, and its gathers hang from the mark: their depth is just above the input's, so they run
-//! right after the unit's own operations. The mark's own backward runs when they all have: the unit's gradients are
-//! complete. **Leave**, an identity on the call's output, marks the opposite moment: the unit's backward is about to
-//! begin.
+//! - **mark** makes a one-element tensor as deep as a unit's input (see [Note: The order of backward] in `depth`); its
+//!   backward says that the unit's gradients are complete.
+//! - **gather** gives a parameter out of the gathered unit, in forward and, if asked for again, in backward; its backward
+//!   hands the gradient to the engine.
+//! - **leave** is an identity on the unit's output; its backward says that the unit's backward is about to begin.
 
+use crate::depth::depth_of;
+use crate::raise::or_raise;
 use crate::shared::{ParameterHandle, UnitHandle};
 #[cfg(feature = "libtorch")]
 #[allow(deprecated, reason = "burn-tch is deprecated upstream; 0.22 is its last release, which we pin")]
@@ -19,32 +20,29 @@ use burn::backend::autodiff::checkpoint::strategy::{BalancedCheckpointing, Check
 use burn::backend::autodiff::grads::Gradients;
 use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
 use burn::backend::tensor::FloatTensor;
-use burn::backend::{Autodiff, Backend, Dispatch, Flex, TensorMetadata, backend_extension};
-use burn::tensor::{DType, Shape, Tensor};
+use burn::backend::{Autodiff, Backend, Dispatch, Flex, backend_extension};
+use burn::tensor::Tensor;
 use std::marker::PhantomData;
-
-/// What a mark's backward does besides passing zeros on.
-#[derive(Debug, Clone)]
-pub(crate) enum MarkEvent {
-    /// All gradients of the call have landed.
-    Completes(UnitHandle),
-    /// Nothing: it only carries depth.
-    None,
-}
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 #[allow(deprecated, reason = "burn-tch is deprecated upstream; 0.22 is its last release, which we pin")]
 #[backend_extension(Flex, LibTorch: cfg(feature = "libtorch"), Autodiff)]
 pub(crate) trait UnitOps: Backend {
-    /// `leaf`, one element, made to depend on `input`.
-    fn mark(leaf: FloatTensor<Self>, input: FloatTensor<Self>, event: MarkEvent) -> FloatTensor<Self>;
+    /// `leaf`, one element, just above the depth of `rung`.
+    fn mark(leaf: FloatTensor<Self>, rung: FloatTensor<Self>, unit: UnitHandle) -> FloatTensor<Self>;
     /// A parameter out of the gathered unit.
     fn gather(mark: FloatTensor<Self>, parameter: ParameterHandle) -> FloatTensor<Self>;
     /// `output` itself.
     fn leave(output: FloatTensor<Self>, unit: UnitHandle) -> FloatTensor<Self>;
+    /// `rung` itself, one deeper.
+    fn rung_above(rung: FloatTensor<Self>) -> FloatTensor<Self>;
+    /// `tensor` itself; its depth is stored in `depth`.
+    fn depth(tensor: FloatTensor<Self>, depth: Arc<AtomicUsize>) -> FloatTensor<Self>;
 }
 
 impl UnitOps for Flex {
-    fn mark(leaf: FloatTensor<Self>, _input: FloatTensor<Self>, _event: MarkEvent) -> FloatTensor<Self> {
+    fn mark(leaf: FloatTensor<Self>, _rung: FloatTensor<Self>, _unit: UnitHandle) -> FloatTensor<Self> {
         leaf
     }
 
@@ -55,12 +53,20 @@ impl UnitOps for Flex {
     fn leave(output: FloatTensor<Self>, _unit: UnitHandle) -> FloatTensor<Self> {
         output
     }
+
+    fn rung_above(rung: FloatTensor<Self>) -> FloatTensor<Self> {
+        rung
+    }
+
+    fn depth(tensor: FloatTensor<Self>, _depth: Arc<AtomicUsize>) -> FloatTensor<Self> {
+        tensor
+    }
 }
 
 #[cfg(feature = "libtorch")]
 #[allow(deprecated, reason = "burn-tch is deprecated upstream; 0.22 is its last release, which we pin")]
 impl UnitOps for LibTorch {
-    fn mark(leaf: FloatTensor<Self>, _input: FloatTensor<Self>, _event: MarkEvent) -> FloatTensor<Self> {
+    fn mark(leaf: FloatTensor<Self>, _rung: FloatTensor<Self>, _unit: UnitHandle) -> FloatTensor<Self> {
         leaf
     }
 
@@ -71,35 +77,25 @@ impl UnitOps for LibTorch {
     fn leave(output: FloatTensor<Self>, _unit: UnitHandle) -> FloatTensor<Self> {
         output
     }
+
+    fn rung_above(rung: FloatTensor<Self>) -> FloatTensor<Self> {
+        rung
+    }
+
+    fn depth(tensor: FloatTensor<Self>, _depth: Arc<AtomicUsize>) -> FloatTensor<Self> {
+        tensor
+    }
 }
 
 #[derive(Debug)]
 struct MarkBackward;
 
-#[derive(Debug, Clone)]
-struct MarkState<D> {
-    event: MarkEvent,
-    shape: Shape,
-    dtype: DType,
-    device: D,
-}
-
 impl<B: Backend> Backward<B, 2> for MarkBackward {
-    type State = MarkState<B::Device>;
+    type State = UnitHandle;
 
-    fn backward(self, ops: Ops<Self::State, 2>, gradients: &mut Gradients, _checkpointer: &mut Checkpointer) {
-        let MarkState { event, shape, dtype, device } = ops.state;
-        let [_leaf, input] = ops.parents;
-        if let Some(input) = input {
-            // Being a parent, the input is part of this backward even if the unit made no use of it, and Burn panics
-            // on a node that nobody gave a gradient. One element, expanded: no memory of the input's size.
-            let zero = B::float_zeros(Shape::new([1]), &device, dtype.into());
-            let zero = B::float_reshape(zero, Shape::from(vec![1; shape.num_dims()]));
-            gradients.register::<B>(input.id, B::float_expand(zero, shape));
-        }
-        if let MarkEvent::Completes(unit) = event {
-            unit.backward_done();
-        }
+    fn backward(self, ops: Ops<UnitHandle, 2>, _gradients: &mut Gradients, _checkpointer: &mut Checkpointer) {
+        // The gathers gave the mark no gradient, and the leaf wants none.
+        ops.state.backward_done();
     }
 }
 
@@ -126,6 +122,16 @@ impl<B: UnitOps> RetroForward for RetroGather<B> {
         let mark = states.get_state::<B::FloatTensorPrimitive>(&self.mark);
         states.save(out, B::gather(mark, self.parameter.clone()));
     }
+}
+
+/// Rungs are untracked, so it never runs; Burn wants one to make a node.
+#[derive(Debug)]
+struct RungBackward;
+
+impl<B: Backend> Backward<B, 1> for RungBackward {
+    type State = ();
+
+    fn backward(self, _ops: Ops<(), 1>, _gradients: &mut Gradients, _checkpointer: &mut Checkpointer) {}
 }
 
 #[derive(Debug)]
@@ -157,19 +163,14 @@ impl<B: Backend> RetroForward for RetroLeave<B> {
 }
 
 impl<B: UnitOps, C: CheckpointStrategy> UnitOps for Autodiff<B, C> {
-    fn mark(leaf: FloatTensor<Self>, input: FloatTensor<Self>, event: MarkEvent) -> FloatTensor<Self> {
-        let state = MarkState {
-            event: event.clone(),
-            shape: input.shape(),
-            dtype: input.dtype(),
-            device: input.primitive().device(),
-        };
-        match Backward::<B, 2>::prepare::<C>(MarkBackward, [leaf.node(), input.node()]).compute_bound().stateful() {
+    fn mark(leaf: FloatTensor<Self>, rung: FloatTensor<Self>, unit: UnitHandle) -> FloatTensor<Self> {
+        let prepared = Backward::<B, 2>::prepare::<C>(MarkBackward, [leaf.node(), rung.node()]);
+        match prepared.compute_bound().stateful() {
             OpsKind::Tracked(prep) => {
-                let mark = B::mark(leaf.into_primitive(), input.into_primitive(), event);
-                prep.finish(state, mark)
+                let mark = B::mark(leaf.into_primitive(), rung.into_primitive(), unit.clone());
+                prep.finish(unit, mark)
             }
-            OpsKind::UnTracked(prep) => prep.finish(B::mark(leaf.into_primitive(), input.into_primitive(), event)),
+            OpsKind::UnTracked(prep) => prep.finish(B::mark(leaf.into_primitive(), rung.into_primitive(), unit)),
         }
     }
 
@@ -197,11 +198,21 @@ impl<B: UnitOps, C: CheckpointStrategy> UnitOps for Autodiff<B, C> {
             OpsKind::UnTracked(prep) => prep.finish(B::leave(output.into_primitive(), unit)),
         }
     }
+
+    fn rung_above(rung: FloatTensor<Self>) -> FloatTensor<Self> {
+        let prepared = Backward::<B, 1>::prepare::<C>(RungBackward, [rung.node()]);
+        prepared.compute_bound().stateless(B::rung_above(rung.into_primitive()))
+    }
+
+    fn depth(tensor: FloatTensor<Self>, depth: Arc<AtomicUsize>) -> FloatTensor<Self> {
+        depth.store(or_raise(depth_of(&tensor.node())), Ordering::Relaxed);
+        tensor
+    }
 }
 
-/// See [`UnitOps::mark`].
-pub(crate) fn mark<const D: usize>(leaf: Tensor<1>, input: Tensor<D>, event: MarkEvent) -> Tensor<1> {
-    Tensor::from_dispatch(<Dispatch as UnitOps>::mark(leaf.into_dispatch(), input.into_dispatch(), event))
+/// A mark that deep: see [`UnitOps::mark`].
+pub(crate) fn mark(leaf: Tensor<1>, rung: Tensor<1>, unit: UnitHandle) -> Tensor<1> {
+    Tensor::from_dispatch(<Dispatch as UnitOps>::mark(leaf.into_dispatch(), rung.into_dispatch(), unit))
 }
 
 /// See [`UnitOps::gather`]. Without autodiff on `mark`, the parameter comes without a graph.
@@ -212,4 +223,16 @@ pub(crate) fn gather<const D: usize>(mark: Tensor<1>, parameter: ParameterHandle
 /// See [`UnitOps::leave`].
 pub(crate) fn leave<const D: usize>(output: Tensor<D>, unit: UnitHandle) -> Tensor<D> {
     Tensor::from_dispatch(<Dispatch as UnitOps>::leave(output.into_dispatch(), unit))
+}
+
+/// See [`UnitOps::rung_above`].
+pub(crate) fn rung_above(rung: Tensor<1>) -> Tensor<1> {
+    Tensor::from_dispatch(<Dispatch as UnitOps>::rung_above(rung.into_dispatch()))
+}
+
+/// The tensor's depth in its graph; 0 without autodiff.
+pub(crate) fn depth<const D: usize>(tensor: Tensor<D>) -> usize {
+    let depth = Arc::new(AtomicUsize::new(0));
+    let _same = <Dispatch as UnitOps>::depth(tensor.into_dispatch(), depth.clone());
+    depth.load(Ordering::Relaxed)
 }

@@ -123,7 +123,6 @@ impl Rank {
                 let loss = loss();
                 let value = f64::from(loss.clone().into_scalar::<f32>());
                 drop(loss.backward());
-                built.shared.set_tail(None);
                 let report = with_engine!(&mut *built.shared.engine(), engine => engine.step(learning_rate, 1))?;
                 Ok(Step { loss: value, report })
             },

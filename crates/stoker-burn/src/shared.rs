@@ -3,12 +3,13 @@
 use crate::bridge::flex::FlexBridge;
 #[cfg(feature = "libtorch")]
 use crate::bridge::libtorch::LibTorchBridge;
+use crate::depth::Ladder;
 use crate::raise::{or_raise, raise};
 use crate::{Error, Result};
-use burn::tensor::{Device, Shape, Tensor};
+use burn::tensor::{Device, Shape};
 use std::any::Any;
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use stoker_engine::{Engine, ParameterId, UnitId};
 
@@ -51,14 +52,23 @@ pub(crate) struct Shared {
     pub(crate) device: Device,
     /// Elements below which a parameter is copied out of the slab.
     copy_below: usize,
-    /// Hangs from the last unit's output: where a unit without a float input hangs its mark from.
-    pub(crate) tail: Mutex<Option<Tensor<1>>>,
+    /// Where marks hang.
+    pub(crate) ladder: Ladder,
+    /// Depth of the last unit's output: that of the mark of a unit without a float input.
+    depth_reached: AtomicUsize,
 }
 
 impl Shared {
     pub(crate) fn new(engine: AnyEngine, device: Device, copy_below: u64) -> Self {
         let copy_below = usize::try_from(copy_below / 4).unwrap_or(usize::MAX);
-        Self { engine: Mutex::new(engine), mode: AtomicU8::new(0), device, copy_below, tail: Mutex::new(None) }
+        Self {
+            engine: Mutex::new(engine),
+            mode: AtomicU8::new(0),
+            device,
+            copy_below,
+            ladder: Ladder::default(),
+            depth_reached: AtomicUsize::new(0),
+        }
     }
 
     pub(crate) fn engine(&self) -> MutexGuard<'_, AnyEngine> {
@@ -72,17 +82,17 @@ impl Shared {
 
     pub(crate) fn set_mode(&self, mode: Mode) -> Result<()> {
         self.mode.store(mode as u8, Ordering::Relaxed);
-        self.set_tail(None);
+        self.reached(0);
         with_engine!(&mut *self.engine(), engine => engine.set_training(mode == Mode::Training))?;
         Ok(())
     }
 
-    pub(crate) fn tail(&self) -> Option<Tensor<1>> {
-        self.tail.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    pub(crate) fn reached(&self, depth: usize) {
+        self.depth_reached.store(depth, Ordering::Relaxed);
     }
 
-    pub(crate) fn set_tail(&self, tail: Option<Tensor<1>>) {
-        *self.tail.lock().unwrap_or_else(PoisonError::into_inner) = tail;
+    pub(crate) fn depth_reached(&self) -> usize {
+        self.depth_reached.load(Ordering::Relaxed)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::boundary::{Link, current};
 use crate::{Error, Result};
-use burn::module::{Module, ModuleVisitor, Param};
+use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
 use burn::tensor::Tensor;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -32,9 +32,7 @@ pub(crate) struct Survey {
 /// Parameters outside units, tied parameters, a model that was built before.
 pub(crate) fn survey<M: Module>(model: &M) -> Result<Survey> {
     let mut buffers = Buffers::default();
-    // A running statistic is visited like a frozen parameter; the difference is that it cannot be made to require a
-    // gradient.
-    model.clone().set_require_grad(true).visit(&mut buffers);
+    model.clone().map(&mut Thaw).visit(&mut buffers);
     let mut surveyor =
         Surveyor { path: Vec::new(), buffers: buffers.paths, units: Vec::new(), seen: HashMap::new(), error: None };
     model.visit(&mut surveyor);
@@ -67,6 +65,16 @@ fn name_units(units: &mut [SurveyedUnit]) {
             number += 1;
         }
         unit.spec.name = unique;
+    }
+}
+
+/// A running statistic is visited like a frozen parameter; the difference is that it cannot be made to require a
+/// gradient. Parameters that are not initialised are left alone: clones share them, so the model would be thawed too.
+struct Thaw;
+
+impl ModuleMapper for Thaw {
+    fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
+        if param.is_initialized() { param.set_require_grad(true) } else { param }
     }
 }
 

@@ -20,6 +20,9 @@ pub struct Exchanged {
 /// not come within the configured timeout, gives all the others an error that names it. After the first error the
 /// group is unusable and every later call fails with the same story. Nothing hangs.
 ///
+/// A ticket needs every rank to have made the call, not to wait for it: ranks may wait in any order, late, or never
+/// (a dropped ticket). What every rank has called is completed even if a rank leaves afterwards.
+///
 /// Sums are taken in the order of the ranks, so the result depends on neither timing nor chunking.
 pub trait Communicator: Debug + Send + Sync {
     /// This rank, from 0.

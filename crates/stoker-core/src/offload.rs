@@ -79,7 +79,7 @@ pub struct RegionSpec {
 impl RegionSpec {
     /// Bytes of the region.
     pub fn bytes(&self) -> u64 {
-        self.elements as u64 * self.dtype.size() as u64
+        (self.elements as u64).saturating_mul(self.dtype.size() as u64)
     }
 }
 

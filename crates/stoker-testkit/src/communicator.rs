@@ -19,7 +19,7 @@ pub trait Make: Fn(usize, Duration) -> Vec<Arc<dyn Communicator>> {}
 impl<F: Fn(usize, Duration) -> Vec<Arc<dyn Communicator>>> Make for F {}
 
 /// For groups in which nobody is late on purpose: never reached.
-const PATIENT: Duration = Duration::from_secs(120);
+const PATIENT: Duration = Duration::from_secs(30);
 
 /// For groups in which somebody is late on purpose.
 const IMPATIENT: Duration = Duration::from_millis(100);

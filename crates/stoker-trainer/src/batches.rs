@@ -106,11 +106,7 @@ pub(crate) fn padded(
     tensors(data, &batch.padded(), device)
 }
 
-fn tensors(
-    data: &dyn Dataset<ImageItem>,
-    records: &[usize],
-    device: &Device,
-) -> Result<(Tensor<4>, Tensor<1, Int>)> {
+fn tensors(data: &dyn Dataset<ImageItem>, records: &[usize], device: &Device) -> Result<(Tensor<4>, Tensor<1, Int>)> {
     let mut images = Vec::with_capacity(records.len() * PIXELS);
     let mut labels = Vec::with_capacity(records.len());
     for &record in records {
@@ -137,9 +133,8 @@ mod tests {
     fn a_run_goes_through_epochs_until_its_steps_are_done() {
         // 17 records are two global batches of 8 an epoch.
         let data = Builtin::new(1, Split::Train, 17);
-        let places = |steps| {
-            batches(&data, 0, steps).iter().map(|b| (b.epoch, b.step, b.ends_epoch)).collect::<Vec<_>>()
-        };
+        let places =
+            |steps| batches(&data, 0, steps).iter().map(|b| (b.epoch, b.step, b.ends_epoch)).collect::<Vec<_>>();
         assert_eq!(places(4), [(0, 0, false), (0, 1, true), (1, 0, false), (1, 1, true)]);
         assert_eq!(places(3), [(0, 0, false), (0, 1, true), (1, 0, true)]);
         assert_eq!(places(0), []);
@@ -163,7 +158,10 @@ mod tests {
         let data = Builtin::new(1, Split::Train, 16);
         let pixels = |rank| {
             let batches = batches(&data, rank, 2);
-            batches.iter().flat_map(|batch| batch.images.clone().into_data().to_vec::<f32>().unwrap()).collect::<Vec<_>>()
+            batches
+                .iter()
+                .flat_map(|batch| batch.images.clone().into_data().to_vec::<f32>().unwrap())
+                .collect::<Vec<_>>()
         };
         let (one, other) = (pixels(0), pixels(1));
         let images = |pixels: &[f32]| pixels.chunks(PIXELS).map(<[f32]>::to_vec).collect::<Vec<_>>();

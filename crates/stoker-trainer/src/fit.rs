@@ -57,7 +57,7 @@ pub fn fit<M: Module + Classifier>(rank: &Rank, model: &M, data: &Sources, progr
     let batches = rank.batches(&data.train)?;
     let (total, global_batch) = (batches.len(), batches.global_batch());
     let epochs = total.div_ceil(batches.per_epoch());
-    let mut reporter = Reporter::new(if rank.number() == 0 { progress } else { Progress::Silent }, total, epochs);
+    let reporter = Reporter::new(if rank.number() == 0 { progress } else { Progress::Silent }, total, epochs);
     let every = total.div_ceil(10).max(1);
 
     let mut losses = Losses::default();

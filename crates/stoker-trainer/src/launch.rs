@@ -9,13 +9,13 @@ use crate::error::Closeness;
 use crate::{Error, Rank, Result};
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use stoker_burn::DeviceSettings;
 use stoker_config::{Backend, Checkpointing, Settings};
-use stoker_core::registry::{self, Group, TargetContext};
 use stoker_core::Communicator;
+use stoker_core::registry::{self, Group, TargetContext};
 use stoker_engine::{Plugins, Stage};
 
 /// Stack of a rank's thread: what a main thread has, so that a model runs here if it runs there.

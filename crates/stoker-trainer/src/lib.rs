@@ -38,9 +38,9 @@ pub use launch::launch;
 pub use models::Classifier;
 pub use progress::Progress;
 pub use rank::{Rank, Validation};
-pub use report::Summary;
+pub use report::{PeakBytes, Summary};
 pub use schedule::Schedule;
-pub use train::{TrainOptions, open_data, train};
+pub use train::{TrainOptions, check_directory_of, open_data, train};
 
 use burn::nn::loss::CrossEntropyLossConfig;
 use burn::tensor::{Int, Tensor};

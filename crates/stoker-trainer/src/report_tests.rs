@@ -2,14 +2,8 @@ use super::*;
 use stoker_core::{Place, Role};
 
 fn fitted() -> Fitted {
-    let epoch = EpochReport {
-        epoch: 1,
-        steps: 4,
-        train_loss: 2.0,
-        valid_loss: 1.5,
-        valid_accuracy: 0.625,
-        seconds: 2.0,
-    };
+    let epoch =
+        EpochReport { epoch: 1, steps: 4, train_loss: 2.0, valid_loss: 1.5, valid_accuracy: 0.625, seconds: 2.0 };
     Fitted {
         steps: 4,
         skipped_steps: 0,

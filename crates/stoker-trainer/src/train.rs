@@ -28,7 +28,6 @@ pub struct TrainOptions {
 pub fn train(settings: &Settings, options: &TrainOptions) -> Result<Summary> {
     let started = Instant::now();
     if let Some(path) = &options.save {
-        // Better now than when the work is done.
         check_directory_of(path)?;
     }
     let data = open_data(settings)?;
@@ -77,16 +76,14 @@ fn train_rank<M: Module + Classifier>(
     if let Some(path) = &options.save {
         rank.save(&model, path)?;
     }
-    Ok(RankReport {
-        fitted,
-        parameters: models::count(&model),
-        peaks: rank.ledger()?.peaks(),
-        moved: rank.moved()?,
-    })
+    Ok(RankReport { fitted, parameters: models::count(&model), peaks: rank.ledger()?.peaks(), moved: rank.moved()? })
 }
 
-/// The directory that `path` is in must be there.
-pub(crate) fn check_directory_of(path: &Path) -> Result<()> {
+/// Makes sure that the directory of a file that will be written is there: better known before the work than after it.
+///
+/// # Errors
+/// [`Error::Write`].
+pub fn check_directory_of(path: &Path) -> Result<()> {
     let directory = directory_of(path);
     let failed = |source| Error::Write { path: path.to_owned(), source };
     match std::fs::metadata(directory) {

@@ -21,8 +21,6 @@ pub(crate) struct Call {
     stage: Stage,
     /// Ranks that have neither taken their result nor dropped their ticket.
     owed: usize,
-    /// Ranks whose ticket is gone.
-    dropped: Vec<bool>,
 }
 
 #[derive(Debug)]
@@ -66,7 +64,7 @@ enum Piece {
 
 impl Call {
     pub(crate) fn new(world: usize) -> Self {
-        Self { stage: Stage::Meeting((0..world).map(|_| None).collect()), owed: world, dropped: vec![false; world] }
+        Self { stage: Stage::Meeting((0..world).map(|_| None).collect()), owed: world }
     }
 
     /// The first call that differs from `fingerprint`, and whose it is.
@@ -151,10 +149,6 @@ impl Call {
         let results = pieces.filter_map(|piece| if let Piece::Done(result) = piece { Some(result) } else { None });
         let (stage, unneeded) = stage.then.apply(sources, results.collect());
         self.stage = stage;
-        if let Stage::Done(results) = &mut self.stage {
-            let gone = results.iter_mut().zip(&self.dropped).filter(|(_, dropped)| **dropped);
-            gone.for_each(|(result, _)| *result = None);
-        }
         Some(unneeded)
     }
 
@@ -166,14 +160,9 @@ impl Call {
         Some(result)
     }
 
-    /// `rank` gives up its buffers; what it deposited stays until the others are done.
-    pub(crate) fn drop_ticket(&mut self, rank: usize) -> Option<Exchanged> {
-        if let Some(dropped) = self.dropped.get_mut(rank) {
-            *dropped = true;
-        }
+    /// A rank gives up its buffers; they stay until the others have theirs.
+    pub(crate) fn drop_ticket(&mut self) {
         self.owed -= 1;
-        let Stage::Done(results) = &mut self.stage else { return None };
-        results.get_mut(rank)?.take()
     }
 
     /// Whether nobody wants anything of this call any more.

@@ -148,7 +148,7 @@ impl<T> Completion<T> for Pending<T> {
 impl<T> Drop for Pending<T> {
     fn drop(&mut self) {
         if self.open {
-            self.hub.drop_ticket(self.number, self.rank);
+            self.hub.drop_ticket(self.number);
         }
     }
 }

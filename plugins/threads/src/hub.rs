@@ -129,14 +129,15 @@ impl Hub {
         self.lock().calls.get(&number).is_none_or(Call::has_met)
     }
 
-    /// `rank` will not wait for this collective.
-    pub(crate) fn drop_ticket(&self, number: u64, rank: usize) {
+    /// Some rank will not wait for this collective.
+    pub(crate) fn drop_ticket(&self, number: u64) {
         let mut state = self.lock();
         let Some(call) = state.calls.get_mut(&number) else { return };
-        let result = call.drop_ticket(rank);
+        call.drop_ticket();
         let over = if call.is_over() { state.calls.remove(&number) } else { None };
+        // What memory it holds is given back outside the lock.
         drop(state);
-        drop((result, over));
+        drop(over);
     }
 
     /// `rank` gives up.

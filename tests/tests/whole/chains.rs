@@ -34,7 +34,9 @@ fn loss(chain: &Chain, kind: Kind, step: usize, rows: std::ops::Range<usize>, de
 fn reference(kind: Kind, depth: usize) -> Values {
     let device = Device::flex().autodiff();
     let model = init::initialise(Chain::new(kind, depth, WIDTH, None, &device), 7);
-    plain::values(&plain::train(model, 1e-3, 0.01, 1e-2, STEPS, |chain, step| loss(chain, kind, step, 0..BATCH, &device)).0)
+    plain::values(
+        &plain::train(model, 1e-3, 0.01, 1e-2, STEPS, |chain, step| loss(chain, kind, step, 0..BATCH, &device)).0,
+    )
 }
 
 fn trained(setup: &Setup, kind: Kind, depth: usize) -> Values {

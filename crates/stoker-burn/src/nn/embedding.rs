@@ -4,15 +4,15 @@
 //! nothing of it but the shape; under an engine that would keep the slab of the largest unit of many models from the
 //! beginning of forward to the end of backward.
 
+#[cfg(feature = "libtorch")]
+#[allow(deprecated, reason = "burn-tch is deprecated upstream; 0.22 is its last release, which we pin")]
+use burn::backend::LibTorch;
 use burn::backend::autodiff::checkpoint::base::Checkpointer;
 use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
 use burn::backend::autodiff::grads::Gradients;
 use burn::backend::autodiff::ops::{Backward, Ops, OpsKind, unary};
 use burn::backend::tensor::{FloatTensor, IntTensor};
 use burn::backend::{Autodiff, Backend, Dispatch, Flex, TensorMetadata, backend_extension};
-#[cfg(feature = "libtorch")]
-#[allow(deprecated, reason = "burn-tch is deprecated upstream; 0.22 is its last release, which we pin")]
-use burn::backend::LibTorch;
 use burn::module::{Module, Param};
 use burn::tensor::{Int, Shape, Tensor};
 

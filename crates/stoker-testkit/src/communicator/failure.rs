@@ -49,7 +49,7 @@ pub fn disagreement_is_told_to_all(make: &impl Make) {
                 .map(drop)
         }),
         ("root", ["0", "1"], |end, odd| {
-            settle(end.broadcast("c", usize::from(odd), HostBuffer::zeros::<f32>(7))).map(drop)
+            settle(end.broadcast("c", usize::from(!odd), HostBuffer::zeros::<f32>(7))).map(drop)
         }),
     ];
     for (world, odd_one) in [(2, 0), (2, 1), (3, 0), (4, 2)] {
@@ -62,8 +62,9 @@ pub fn disagreement_is_told_to_all(make: &impl Make) {
                 };
                 let Error::Disagree { rank, other, mine, theirs, .. } = &error else { panic!("{case}: {error}") };
                 assert!(rank != other && [*rank, *other].contains(&odd_one), "{case}: names the ranks: {error}");
-                let quoted = |a: &str, b: &str| a.contains(quotes[0]) && b.contains(quotes[1]);
-                assert!(quoted(mine, theirs) || quoted(theirs, mine), "{case}: quotes both calls: {error}");
+                assert_ne!(*other, end.rank(), "{case}: tells it from its own side: {error}");
+                let (odd, even) = if *rank == odd_one { (mine, theirs) } else { (theirs, mine) };
+                assert!(odd.contains(quotes[0]) && even.contains(quotes[1]), "{case}: quotes both calls: {error}");
                 assert_unusable(end.as_ref(), &error);
             });
         }

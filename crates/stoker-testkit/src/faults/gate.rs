@@ -60,3 +60,19 @@ impl Drop for Opener {
         changed.notify_all();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::thread;
+
+    #[test]
+    fn holds_until_it_is_opened() {
+        let (opener, gate) = gate();
+        let visitor = thread::Builder::new().name("visitor".into()).spawn(move || gate.pass()).unwrap();
+        opener.wait_for_a_visitor();
+        assert!(!visitor.is_finished());
+        opener.open();
+        visitor.join().unwrap();
+    }
+}

@@ -1,0 +1,42 @@
+//! `cargo xtask run` and `cargo xtask stoker`: build the program, then be it.
+
+use crate::cargo;
+use anyhow::{Context, Result};
+use std::process::ExitCode;
+
+/// Trains with a profile.
+#[derive(Debug, clap::Args)]
+pub(crate) struct RunCommand {
+    /// Features to build with, `libtorch` for one.
+    #[arg(long)]
+    features: Option<String>,
+    /// What `stoker train` is given: `--profile offload`, `--ranks 2`, `--set train.epochs=3`, …
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    arguments: Vec<String>,
+}
+
+/// Runs any command of the program.
+#[derive(Debug, clap::Args)]
+pub(crate) struct StokerCommand {
+    /// What `stoker` is given.
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    arguments: Vec<String>,
+}
+
+pub(crate) fn run(command: RunCommand) -> Result<ExitCode> {
+    let arguments = std::iter::once("train".to_owned()).chain(command.arguments).collect();
+    be_stoker(command.features.as_deref(), arguments)
+}
+
+pub(crate) fn stoker(command: StokerCommand) -> Result<ExitCode> {
+    be_stoker(None, command.arguments)
+}
+
+fn be_stoker(features: Option<&str>, arguments: Vec<String>) -> Result<ExitCode> {
+    let program = cargo::build_stoker(features)?;
+    // Paths in the arguments are the caller's, so its directory is kept.
+    let status = std::process::Command::new(&program).args(arguments).status();
+    let status = status.with_context(|| format!("{} could not be started", program.display()))?;
+    // The exit codes of `stoker` are documented; they are ours as well.
+    Ok(status.code().and_then(|code| u8::try_from(code).ok()).map_or(ExitCode::FAILURE, ExitCode::from))
+}
