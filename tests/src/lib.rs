@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "test code reports by panicking")]
 
 pub mod models;
+pub mod pictures;
 pub mod plain;
 
 use std::sync::Arc;

@@ -1,42 +1,44 @@
 //! The table of plugins.
 
-use stoker::core::OptionSpec;
 use stoker::core::registry::{self, Kind};
+use stoker::core::{OptionSpec, OptionValue};
 
 /// Plugins by kind, each with its options.
 pub(crate) fn table() -> String {
-    let sections = Kind::ALL.map(|kind| {
-        let plugins = registry::plugins(kind);
-        let names = plugins.iter().map(|plugin| plugin.name.len());
-        let options = plugins.iter().flat_map(|plugin| plugin.options).map(|option| option.name.len() + INDENT.len());
-        let width = names.chain(options).max().unwrap_or(0);
-        let mut text = format!("{}\n", heading(kind));
-        for plugin in plugins {
-            text.push_str(&format!("  {:width$}  {}\n", plugin.name, plugin.description));
-            for option in plugin.options {
-                text.push_str(&format!("  {:width$}  {}\n", format!("{INDENT}{}", option.name), describe(option)));
-            }
-        }
-        text
-    });
-    sections.join("\n")
+    Kind::ALL.map(section).join("\n")
 }
 
-const INDENT: &str = "  ";
-
-/// With the section of the configuration that chooses one.
-fn heading(kind: Kind) -> String {
-    let section = match kind {
-        Kind::Partitioner => "partitioner",
-        Kind::OffloadTarget => "offload",
-        Kind::Communicator => "communicator",
-        Kind::Optimizer => "optimizer",
+fn section(kind: Kind) -> String {
+    let mut rows = Vec::new();
+    for plugin in registry::plugins(kind) {
+        rows.push((plugin.name.to_owned(), plugin.description.to_owned()));
+        rows.extend(plugin.options.iter().map(|option| (format!("  {}", option.name), describe(option))));
+    }
+    let width = rows.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
+    // The key of the configuration that chooses one.
+    let key = match kind {
+        Kind::Partitioner => "partitioner.name",
+        Kind::OffloadTarget => "offload.name",
+        Kind::Communicator => "communicator.name",
+        Kind::Optimizer => "optimizer.name",
     };
-    format!("{}s ({section}.name)", kind.name())
+    let mut text = format!("{}s ({key})\n", kind.name());
+    for (name, about) in rows {
+        text.push_str(&format!("  {name:width$}  {about}\n"));
+    }
+    text
 }
 
 fn describe(option: &OptionSpec) -> String {
-    let default = (option.default)();
-    let help = if option.help.is_empty() { String::new() } else { format!("{}: ", option.help) };
-    format!("{help}{}; default {default}", option.kind)
+    format!("{} ({}; default {})", option.help, option.kind, literal(&(option.default)()))
+}
+
+/// As it can stand in a configuration file.
+fn literal(value: &OptionValue) -> String {
+    match value {
+        // `1e-8` and not `0.00000001`.
+        OptionValue::Float(value) => format!("{value:?}"),
+        OptionValue::List(values) => format!("[{}]", values.iter().map(literal).collect::<Vec<_>>().join(", ")),
+        value => value.to_string(),
+    }
 }

@@ -2,5 +2,6 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "test code reports by panicking")]
 
 mod chains;
+mod exactness;
 mod faults;
 mod oddities;
