@@ -160,7 +160,7 @@ mod tests {
             let batches = batches(&data, rank, 2);
             batches
                 .iter()
-                .flat_map(|batch| batch.images.clone().into_data().to_vec::<f32>().unwrap())
+                .flat_map(|batch| batch.images.clone().into_data().try_to_vec::<f32>().unwrap())
                 .collect::<Vec<_>>()
         };
         let (one, other) = (pixels(0), pixels(1));

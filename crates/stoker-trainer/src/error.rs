@@ -32,13 +32,13 @@ pub mod exit {
 pub enum Error {
     /// The configuration is wrong.
     #[error(transparent)]
-    Config(#[from] stoker_config::Error),
+    Config(Box<stoker_config::Error>),
     /// A plugin could not be made, or failed.
     #[error(transparent)]
-    Core(#[from] CoreError),
+    Core(Box<CoreError>),
     /// The model or a step of it failed.
     #[error(transparent)]
-    Burn(#[from] BurnError),
+    Burn(Box<BurnError>),
     /// The data set could not be opened.
     #[error(transparent)]
     Data(#[from] DataError),
@@ -111,9 +111,28 @@ pub enum Error {
     Other(#[from] Box<dyn std::error::Error + Send + Sync>),
 }
 
+// Boxed: they are large, and a `Result` is as large as its error.
+impl From<stoker_config::Error> for Error {
+    fn from(error: stoker_config::Error) -> Self {
+        Self::Config(Box::new(error))
+    }
+}
+
+impl From<CoreError> for Error {
+    fn from(error: CoreError) -> Self {
+        Self::Core(Box::new(error))
+    }
+}
+
+impl From<BurnError> for Error {
+    fn from(error: BurnError) -> Self {
+        Self::Burn(Box::new(error))
+    }
+}
+
 impl From<EngineError> for Error {
     fn from(error: EngineError) -> Self {
-        Self::Burn(error.into())
+        BurnError::from(error).into()
     }
 }
 
@@ -153,10 +172,10 @@ impl Error {
     pub(crate) fn closeness(&self) -> Closeness {
         match self {
             Error::Rank { source, .. } => source.closeness(),
-            Error::Burn(BurnError::Engine(EngineError::Stopped(_))) => Closeness::Stopped,
-            Error::Core(error) | Error::Burn(BurnError::Engine(EngineError::Core(error))) => match error {
-                CoreError::RankLost { .. } => Closeness::Heard,
-                CoreError::Timeout { .. } => Closeness::Missed,
+            Error::Core(error) => closeness_of_core(error),
+            Error::Burn(error) => match error.as_ref() {
+                BurnError::Engine(EngineError::Stopped(_)) => Closeness::Stopped,
+                BurnError::Engine(EngineError::Core(error)) => closeness_of_core(error),
                 _ => Closeness::Cause,
             },
             _ => Closeness::Cause,
@@ -173,6 +192,14 @@ impl Error {
             error = source;
         }
         text
+    }
+}
+
+fn closeness_of_core(error: &CoreError) -> Closeness {
+    match error {
+        CoreError::RankLost { .. } => Closeness::Heard,
+        CoreError::Timeout { .. } => Closeness::Missed,
+        _ => Closeness::Cause,
     }
 }
 

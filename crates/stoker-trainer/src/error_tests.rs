@@ -27,11 +27,11 @@ fn what_does_not_fit_is_3_wherever_it_stands() {
         advice: vec!["zero.stage = 3".into()],
     };
     for error in [
-        Error::Core(full()),
+        Error::from(full()),
         on_rank(BurnError::from(full())),
         on_rank(planned),
         on_rank(wrapped),
-        Error::other(Error::Core(full())),
+        Error::other(Error::from(full())),
     ] {
         assert_eq!(error.exit_code(), exit::DOES_NOT_FIT, "{error:?}");
         assert_eq!(error.closeness(), Closeness::Cause);

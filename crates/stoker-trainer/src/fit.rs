@@ -107,14 +107,10 @@ pub fn fit<M: Module + Classifier>(rank: &Rank, model: &M, data: &Sources, progr
                 valid_accuracy: validation.accuracy,
                 seconds: seconds.as_secs_f64(),
             };
-            tracing::info!(
-                epoch = report.epoch,
-                train_loss = report.train_loss,
-                valid_loss = report.valid_loss,
-                valid_accuracy = report.valid_accuracy,
-                seconds = report.seconds,
-                "epoch"
-            );
+            if rank.number() == 0 {
+                let EpochReport { epoch, train_loss, valid_loss, valid_accuracy, seconds, .. } = report;
+                tracing::info!(epoch, train_loss, valid_loss, valid_accuracy, seconds, "epoch");
+            }
             reporter.epoch(&report);
             fitted.epochs.push(report);
             started = Instant::now();

@@ -5,7 +5,6 @@
 //! the kind of the errors: that another rank is lost, or did not come, is an echo, anything else a cause. Of the causes
 //! the earliest is returned; of echoes alone the one that says most.
 
-use crate::error::Closeness;
 use crate::{Error, Rank, Result};
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -38,7 +37,8 @@ pub fn launch<T: Send>(settings: &Settings, work: impl Fn(&Rank) -> Result<T> + 
     }
     let failures = AtomicUsize::new(0);
     let run = |rank: usize, communicator: Arc<dyn Communicator>| {
-        let span = tracing::info_span!("rank", rank);
+        // Of the highest level: a warning must say of which rank it is, whatever is logged besides.
+        let span = tracing::error_span!("rank", rank);
         let _entered = span.enter();
         // Ranks share nothing that a panic could leave half done: all meet in the communicator, which is told.
         let result = catch_unwind(AssertUnwindSafe(|| {
@@ -51,7 +51,7 @@ pub fn launch<T: Send>(settings: &Settings, work: impl Fn(&Rank) -> Result<T> + 
             let chain = error.chain();
             tracing::debug!(order, error = chain, "the rank failed");
             communicator.abort(&chain);
-            (order, Error::Rank { rank, source: Box::new(error) })
+            Failure { order, rank, error: Box::new(error) }
         })
     };
     let results = thread::scope(|scope| {
@@ -65,35 +65,48 @@ pub fn launch<T: Send>(settings: &Settings, work: impl Fn(&Rank) -> Result<T> + 
                 .spawn_scoped(scope, move || run(rank, communicator));
             spawned.map_err(|source| {
                 spare.abort("its thread could not be started");
-                (0, Error::Thread { name, source })
+                Failure::before_all(rank, Error::Thread { name, source })
             })
         });
         // All are started before the first is waited for.
         let threads: Vec<_> = threads.collect();
-        threads
-            .into_iter()
-            .map(|thread| thread.and_then(|thread| thread.join().unwrap_or_else(|payload| Err((0, panicked(payload))))))
-            .collect::<Vec<_>>()
+        let results = threads.into_iter().enumerate().map(|(rank, thread)| {
+            // `run` catches what the work panics with, so this is a panic of its own.
+            thread?.join().unwrap_or_else(|payload| Err(Failure::before_all(rank, panicked(payload))))
+        });
+        results.collect::<Vec<_>>()
     });
     first_cause(results)
 }
 
+/// How a rank failed.
+struct Failure {
+    /// How many ranks had failed before it.
+    order: usize,
+    rank: usize,
+    error: Box<Error>,
+}
+
+impl Failure {
+    fn before_all(rank: usize, error: Error) -> Self {
+        Self { order: 0, rank, error: Box::new(error) }
+    }
+}
+
 /// See [Note: The cause].
-fn first_cause<T>(results: Vec<std::result::Result<T, (usize, Error)>>) -> Result<Vec<T>> {
+fn first_cause<T>(results: Vec<std::result::Result<T, Failure>>) -> Result<Vec<T>> {
     let mut values = Vec::with_capacity(results.len());
-    let mut cause: Option<(Closeness, usize, Error)> = None;
+    let mut failures = Vec::new();
     for result in results {
         match result {
             Ok(value) => values.push(value),
-            Err((order, error)) => {
-                let closeness = error.closeness();
-                if cause.as_ref().is_none_or(|(least, earliest, _)| (closeness, order) < (*least, *earliest)) {
-                    cause = Some((closeness, order, error));
-                }
-            }
+            Err(failure) => failures.push(failure),
         }
     }
-    cause.map_or(Ok(values), |(_, _, error)| Err(error))
+    match failures.into_iter().min_by_key(|failure| (failure.error.closeness(), failure.order)) {
+        Some(cause) => Err(Error::Rank { rank: cause.rank, source: cause.error }),
+        None => Ok(values),
+    }
 }
 
 fn rank_of(settings: &Settings, rank: usize, communicator: Arc<dyn Communicator>) -> Result<Rank> {
@@ -147,7 +160,7 @@ fn engine_settings(settings: &Settings) -> Result<stoker_engine::Settings> {
 /// A panic outside of a step. A unit that is called there unwinds with an error of Burn's crate as the payload.
 fn panicked(payload: Box<dyn Any + Send>) -> Error {
     match payload.downcast::<stoker_burn::Error>() {
-        Ok(error) => Error::Burn(*error),
+        Ok(error) => Error::Burn(error),
         Err(payload) => {
             let text = payload.downcast_ref::<&str>().map(|text| (*text).to_owned());
             let text = text.or_else(|| payload.downcast_ref::<String>().cloned());

@@ -100,3 +100,24 @@ fn a_linear_rate_needs_the_number_of_steps() {
     let error = launch(&settings, |rank| rank.step(|| unreachable!()).map(|_| ())).unwrap_err();
     assert!(error.chain().contains("call `Rank::plan_steps` first"), "{}", error.chain());
 }
+
+stoker_core::inventory::submit! {
+    registry::Plugin {
+        name: "one-short",
+        description: "a rank too few",
+        options: &[],
+        build: registry::Build::Communicator(|_, group| {
+            Ok(stoker_threads::group(group.world - 1, group.timeout))
+        }),
+    }
+}
+
+#[test]
+fn a_communicator_of_another_number_of_ranks_is_refused() {
+    let error = launch(&settings(&["run.ranks=2", "communicator.name=one-short"]), |_| Ok(())).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "communicator `one-short` has 1 ranks in this process, run.ranks = 2: only communicators whose ranks are all \
+         threads of one process can be used here"
+    );
+}

@@ -44,8 +44,8 @@ impl Reporter {
     /// A step was made.
     pub(crate) fn step(&self, loss: f64) {
         if let Some(bar) = &self.bar {
-            bar.inc(1);
             bar.set_message(format!("loss {loss:.3}"));
+            bar.inc(1);
         }
     }
 

@@ -237,3 +237,7 @@ fn judge(logits: Tensor<2>, labels: Tensor<1, Int>) -> [f64; 2] {
     let log_likelihood = log_softmax(logits, 1).gather(1, labels.reshape([records, 1])).sum().into_scalar::<f32>();
     [-f64::from(log_likelihood), right as f64]
 }
+
+#[cfg(test)]
+#[path = "rank_tests.rs"]
+mod tests;

@@ -96,3 +96,7 @@ pub fn check_directory_of(path: &Path) -> Result<()> {
 pub(crate) fn directory_of(path: &Path) -> &Path {
     path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
+
+#[cfg(test)]
+#[path = "train_tests.rs"]
+mod tests;

@@ -1,4 +1,4 @@
-//! ZeRO stages 0 to 3 with offloading, for [Burn](burn): models that do not fit where they are trained.
+//! ZeRO stages 0 to 3 with offloading, for Burn: models that do not fit where they are trained.
 //!
 //! Wrap the parts of a model that should be in device memory at once, and train it on ranks. The model stays a Burn
 //! module, which also runs without any of this:

@@ -9,6 +9,7 @@ use cli::{Arguments, Command, ConfigCommand};
 use std::io::{ErrorKind, IsTerminal, Write};
 use std::process::ExitCode;
 use stoker::{Error, Progress, Result, Settings, TrainOptions};
+use tracing::level_filters::LevelFilter;
 use tracing_subscriber::EnvFilter;
 
 fn main() -> ExitCode {
@@ -64,7 +65,7 @@ fn print(text: &str) -> Result<()> {
 
 /// What `RUST_LOG` asks for, warnings if it says nothing. Standard output is for results.
 fn log_to_stderr() {
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn"));
+    let filter = EnvFilter::builder().with_default_directive(LevelFilter::WARN.into()).from_env_lossy();
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
@@ -72,13 +73,13 @@ fn log_to_stderr() {
         .init();
 }
 
-/// A panic on a rank's thread becomes the error of the run, which is told once, at the end; where it came from is in the
-/// log. Other panics are faults of this program and told as usual.
+/// A panic on a rank's thread, or on that of its updates, becomes the error of the run, which is told once, at the end;
+/// where it came from is in the log. Other panics are faults of this program and told as usual.
 fn quiet_ranks() {
     let usual = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
         let thread = std::thread::current();
-        if thread.name().is_some_and(|name| name.starts_with("rank-")) {
+        if thread.name().is_some_and(|name| name.starts_with("rank-") || name.starts_with("update-")) {
             tracing::info!(thread = thread.name(), "{panic}");
         } else {
             usual(panic);

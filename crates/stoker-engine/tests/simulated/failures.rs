@@ -1,0 +1,169 @@
+//! What cannot work is refused, and what fails is told; nothing is half done.
+
+use crate::training::{Run, read, train};
+use std::sync::Arc;
+use stoker_core::{
+    Granularity, OffloadTarget, Optimizer, Place, Result as CoreResult, Role, ShardUpdate, StateSlot, StepContext,
+};
+use stoker_engine::{Outcome, Plugins};
+use stoker_testkit::faults::{Access, FaultyTarget, When};
+use stoker_testkit::ranks;
+
+fn alone<T: Send>(run: &Run, body: impl Fn(Plugins) -> T + Sync) -> T {
+    ranks::run(run.communicators(), |communicator| body(run.plugins(communicator))).remove(0)
+}
+
+#[test]
+fn a_plan_that_does_not_fit_is_refused_with_advice() {
+    let mut run = Run::new(1, 0);
+    run.settings.device_memory_limit = Some(100);
+    let error = alone(&run, |plugins| run.engine(plugins).map(drop).unwrap_err().to_string());
+    assert!(error.starts_with("the model does not fit: "), "{error}");
+    for part in ["bytes of device memory are needed", "slab ", "gradient_bucket ", "the limit is 100", "zero.stage = 3"]
+    {
+        assert!(error.contains(part), "`{part}` is missing: {error}");
+    }
+}
+
+#[test]
+fn nothing_is_allocated_for_a_plan_that_does_not_fit() {
+    let mut run = Run::new(1, 3);
+    run.settings.host_memory_limit = Some(64);
+    let error = alone(&run, |plugins| {
+        // Any allocation would be the one that fails, with another message.
+        let target: Arc<dyn OffloadTarget> =
+            Arc::new(FaultyTarget::new(plugins.target.clone(), Access::Allocate, 0, When::Called));
+        run.engine(Plugins { target, ..plugins }).map(drop).unwrap_err().to_string()
+    });
+    assert!(error.contains("bytes of host memory are needed") && error.contains("run.ranks"), "{error}");
+}
+
+#[test]
+fn a_gradient_that_is_not_finite_changes_nothing() {
+    for stage in 0..4 {
+        let run = Run::new(2, stage);
+        ranks::run(run.communicators(), |communicator| {
+            let rank = communicator.rank();
+            let mut engine = run.engine(run.plugins(communicator)).unwrap();
+            train(&mut engine, 0, rank, 2).unwrap();
+            let before = read(&mut engine);
+            engine.set_training(true).unwrap();
+            engine.begin_call(1, true).unwrap();
+            engine.end_call(1);
+            let bad = if rank == 1 { f32::INFINITY } else { 1.0 };
+            engine.land(1, 0, vec![bad; 7]).unwrap();
+            engine.backward_done(1).unwrap();
+            let report = engine.step(1e-2, 1).unwrap();
+            assert_eq!((report.outcome, report.updates, engine.skipped()), (Outcome::Skipped, 1, 1));
+            assert_eq!(read(&mut engine), before);
+            let report = train(&mut engine, 2, rank, 2).unwrap();
+            assert_eq!((report.outcome, report.updates), (Outcome::Updated, 2));
+            assert_ne!(read(&mut engine), before);
+        });
+    }
+}
+
+#[test]
+fn a_target_that_fails_ends_the_step_with_its_error() {
+    for (access, when) in
+        [(Access::Read, When::Called), (Access::Read, When::WaitedFor), (Access::Write, When::WaitedFor)]
+    {
+        for at in [0, 5, 30, 60] {
+            for overlap in [false, true] {
+                let mut run = Run { staged: true, ..Run::new(1, 3) };
+                run.settings.overlap = overlap;
+                run.settings.pool_bytes = 1;
+                let error = alone(&run, |plugins| {
+                    let target = Arc::new(FaultyTarget::new(plugins.target.clone(), access, at, when));
+                    let mut engine = match run.engine(Plugins { target, ..plugins }) {
+                        Ok(engine) => engine,
+                        Err(error) => return error.to_string(),
+                    };
+                    let steps = (0..6).try_for_each(|step| train(&mut engine, step, 0, 1).map(drop));
+                    steps.and_then(|()| engine.flush()).unwrap_err().to_string()
+                });
+                assert!(error.contains("faulty") || error.contains("unit"), "{access:?} {when:?} at {at}: {error}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_full_target_refuses_the_build() {
+    let run = Run::new(1, 3);
+    let error = alone(&run, |plugins| {
+        let target = Arc::new(FaultyTarget::new(plugins.target.clone(), Access::Allocate, 7, When::Called));
+        run.engine(Plugins { target, ..plugins }).map(drop).unwrap_err().to_string()
+    });
+    assert!(error.contains("wants") && error.contains("bytes"), "{error}");
+}
+
+#[derive(Debug)]
+struct Panics;
+
+impl Optimizer for Panics {
+    fn state_slots(&self) -> &'static [StateSlot] {
+        &[]
+    }
+
+    fn granularity(&self) -> Granularity {
+        Granularity::Tensor
+    }
+
+    fn update(&self, _shard: ShardUpdate<'_>, _context: &StepContext) -> CoreResult<()> {
+        panic!("the optimizer is broken")
+    }
+}
+
+#[test]
+fn an_optimizer_that_panics_is_told_with_the_unit() {
+    for overlap in [false, true] {
+        let mut run = Run::new(1, 3);
+        run.settings.overlap = overlap;
+        let error = alone(&run, |plugins| {
+            let mut engine = run.engine(Plugins { optimizer: Arc::new(Panics), ..plugins }).unwrap();
+            let step = train(&mut engine, 0, 0, 1).map(drop);
+            let error = step.and_then(|()| engine.flush()).unwrap_err();
+            std::iter::successors(Some(&error as &dyn std::error::Error), |error| error.source())
+                .map(|error| error.to_string())
+                .collect::<Vec<_>>()
+                .join(": ")
+        });
+        assert!(error.contains("unit0") && error.contains("the optimizer is broken"), "{error}");
+    }
+}
+
+#[test]
+fn an_optimizer_of_whole_tensors_is_refused_for_shards() {
+    let run = Run::new(2, 2);
+    let errors = ranks::run(run.communicators(), |communicator| {
+        let plugins = Plugins { optimizer: Arc::new(Panics), ..run.plugins(communicator) };
+        run.engine(plugins).map(drop).unwrap_err().to_string()
+    });
+    assert!(errors[0].contains("the optimizer needs whole parameters"), "{}", errors[0]);
+}
+
+#[test]
+fn a_stopped_engine_says_why() {
+    let run = Run::new(1, 3);
+    let error = alone(&run, |plugins| {
+        let mut engine = run.engine(plugins).unwrap();
+        engine.stop("the reason");
+        engine.stop("another");
+        train(&mut engine, 0, 0, 1).unwrap_err().to_string()
+    });
+    assert_eq!(error, "the engine stopped earlier: the reason");
+}
+
+#[test]
+fn mistakes_are_named() {
+    let run = Run::new(1, 3);
+    alone(&run, |plugins| {
+        let mut engine = run.engine(plugins).unwrap();
+        let error = engine.load(0, 0, &[1.0], true).unwrap_err().to_string();
+        assert!(error.starts_with("the length of parameter 0 of unit `unit0` is 1"), "{error}");
+        let error = engine.land(0, 9, vec![]).unwrap_err().to_string();
+        assert!(error.contains("parameter 9 of unit 0 was asked for, which does not exist"), "{error}");
+        assert_eq!(engine.ledger().now(Place::Device, Role::Slab), 0);
+    });
+}
