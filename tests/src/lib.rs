@@ -7,6 +7,7 @@ pub mod models;
 pub mod pictures;
 pub mod plain;
 
+use burn::tensor::Device;
 use std::sync::Arc;
 use std::time::Duration;
 use stoker_burn::{Backend, DeviceSettings, Rank};
@@ -26,6 +27,11 @@ pub fn backend() -> Backend {
         Ok("libtorch") => Backend::LibTorch,
         _ => Backend::Flex,
     }
+}
+
+/// The device under test, without autodiff.
+pub fn device() -> Device {
+    Setup::new(1, 0).run(|rank| rank.device()).remove(0).without_autodiff()
 }
 
 /// How a group of ranks is composed.

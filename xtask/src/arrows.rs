@@ -15,6 +15,8 @@ fn allowed(name: &str) -> Option<Vec<&'static str>> {
         "stoker-burn" => vec!["stoker-core", "stoker-engine"],
         "stoker-trainer" => vec!["stoker-core", "stoker-engine", "stoker-burn", "stoker-config", "stoker-data"],
         plugin if PLUGINS.contains(&plugin) => vec!["stoker-core", "stoker-kernels"],
+        // What a user's program knows.
+        "own-model" | "own-offload-target" => vec!["stoker"],
         // The facade and the tests compose everything.
         "stoker" | "stoker-tests" => return None,
         other => panic!("crate `{other}` is new: say in xtask/src/arrows.rs what it may depend on"),
@@ -23,7 +25,7 @@ fn allowed(name: &str) -> Option<Vec<&'static str>> {
 
 /// Crates outside the workspace that only these may depend on.
 const FOREIGN: [(&str, &[&str]); 4] = [
-    ("burn", &["stoker-burn", "stoker-trainer", "stoker", "stoker-tests"]),
+    ("burn", &["stoker-burn", "stoker-trainer", "stoker", "stoker-tests", "own-model"]),
     ("burn-flex", &["stoker-burn"]),
     ("burn-tch", &["stoker-burn"]),
     ("tch", &["stoker-burn"]),

@@ -39,16 +39,16 @@ pub(crate) fn must(mut command: Command) -> Result<()> {
     Ok(())
 }
 
-/// Builds the program `stoker` and says where it is.
-pub(crate) fn build_stoker(features: Option<&str>) -> Result<PathBuf> {
-    let mut build = cargo(&["build", "--workspace", "--bin", "stoker"]);
+/// Builds a program of the workspace and says where it is.
+pub(crate) fn build(name: &str, features: Option<&str>) -> Result<PathBuf> {
+    let mut build = cargo(&["build", "--quiet", "--workspace", "--bin", name]);
     if let Some(features) = features {
         build.args(["--features", features]);
     }
     must(build)?;
-    let program = target_directory()?.join("debug").join("stoker").with_extension(std::env::consts::EXE_EXTENSION);
+    let program = target_directory()?.join("debug").join(name).with_extension(std::env::consts::EXE_EXTENSION);
     if !program.is_file() {
-        bail!("cargo built stoker, but it is not at {}", program.display());
+        bail!("cargo built `{name}`, but it is not at {}", program.display());
     }
     Ok(program)
 }

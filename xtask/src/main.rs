@@ -29,6 +29,10 @@ enum Command {
     Run(run::RunCommand),
     /// Build `stoker` and run any of its commands: `cargo xtask stoker config show --profile offload`.
     Stoker(run::StokerCommand),
+    /// Build and run one of the examples: `own-model`, `own-offload-target`.
+    Example(run::ProgramCommand),
+    /// Measure: `overhead`, what the engine costs where it is not needed.
+    Bench(run::ProgramCommand),
     /// Run the tests.
     Test(test::TestCommand),
     /// Everything that must be green before a change lands: format, lints, tests, the commands of the README.
@@ -42,6 +46,7 @@ fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Run(command) => run::run(command),
         Command::Stoker(command) => run::stoker(command),
+        Command::Example(command) | Command::Bench(command) => run::program(command),
         Command::Test(command) => test::run(command).map(|()| ExitCode::SUCCESS),
         Command::Ci(command) => ci::run(command).map(|()| ExitCode::SUCCESS),
         Command::Data(command) => data::run(command).map(|()| ExitCode::SUCCESS),

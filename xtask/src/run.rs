@@ -1,7 +1,8 @@
-//! `cargo xtask run` and `cargo xtask stoker`: build the program, then be it.
+//! Build a program of the workspace, then be it.
 
 use crate::cargo;
 use anyhow::{Context, Result};
+use std::path::Path;
 use std::process::ExitCode;
 
 /// Trains with a profile.
@@ -23,6 +24,20 @@ pub(crate) struct StokerCommand {
     arguments: Vec<String>,
 }
 
+/// Runs another program of the workspace.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ProgramCommand {
+    /// Which.
+    name: String,
+    /// What it is given.
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    arguments: Vec<String>,
+}
+
+pub(crate) fn program(command: ProgramCommand) -> Result<ExitCode> {
+    be(&cargo::build(&command.name, None)?, command.arguments)
+}
+
 pub(crate) fn run(command: RunCommand) -> Result<ExitCode> {
     let arguments = std::iter::once("train".to_owned()).chain(command.arguments).collect();
     be_stoker(command.features.as_deref(), arguments)
@@ -33,10 +48,13 @@ pub(crate) fn stoker(command: StokerCommand) -> Result<ExitCode> {
 }
 
 fn be_stoker(features: Option<&str>, arguments: Vec<String>) -> Result<ExitCode> {
-    let program = cargo::build_stoker(features)?;
+    be(&cargo::build("stoker", features)?, arguments)
+}
+
+fn be(program: &Path, arguments: Vec<String>) -> Result<ExitCode> {
     // Paths in the arguments are the caller's, so its directory is kept.
-    let status = std::process::Command::new(&program).args(arguments).status();
+    let status = std::process::Command::new(program).args(arguments).status();
     let status = status.with_context(|| format!("{} could not be started", program.display()))?;
-    // The exit codes of `stoker` are documented; they are ours as well.
+    // The exit codes of `stoker` are documented; they are passed on.
     Ok(status.code().and_then(|code| u8::try_from(code).ok()).map_or(ExitCode::FAILURE, ExitCode::from))
 }

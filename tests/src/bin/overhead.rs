@@ -57,7 +57,7 @@ fn median(mut values: Vec<f64>) -> f64 {
 }
 
 fn main() {
-    let device = Setup::new(1, 0).run(|rank| rank.device()).remove(0);
+    let device = stoker_tests::device().autodiff();
     let batches: Vec<Batch> = (0..STEPS).map(|step| pictures(step, BATCH, 0..BATCH, &device)).collect();
     plain(&batches, &device);
     for stage in [0, 3] {

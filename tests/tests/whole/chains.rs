@@ -32,7 +32,7 @@ fn loss(chain: &Chain, kind: Kind, step: usize, rows: std::ops::Range<usize>, de
 }
 
 fn reference(kind: Kind, depth: usize) -> Values {
-    let device = Device::flex().autodiff();
+    let device = stoker_tests::device().autodiff();
     let model = init::initialise(Chain::new(kind, depth, WIDTH, None, &device), 7);
     plain::values(
         &plain::train(model, 1e-3, 0.01, 1e-2, STEPS, |chain, step| loss(chain, kind, step, 0..BATCH, &device)).0,
@@ -53,7 +53,7 @@ fn trained(setup: &Setup, kind: Kind, depth: usize) -> Values {
         }
         rank.save(&chain, &file).unwrap();
     });
-    let device = Device::flex();
+    let device = stoker_tests::device();
     let mut plain = Chain::new(kind, depth, WIDTH, None, &device);
     use burn_store::{ModuleSnapshot, SafetensorsStore};
     plain.load_from(&mut SafetensorsStore::from_file(&file)).unwrap();

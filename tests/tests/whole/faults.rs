@@ -85,7 +85,7 @@ impl Injection {
             if culprit && self.phase == Phase::Evaluate {
                 self.misbehave(gate);
             }
-            chain.flat(Tensor::ones([2, 8], &Device::flex()))
+            chain.flat(Tensor::ones([2, 8], &stoker_tests::device()))
         })?;
         rank.sum("the end", &[1.0])?;
         Ok(())

@@ -10,7 +10,7 @@ use stoker_tests::{Setup, relative_distance};
 
 /// Trains `make`'s model under engines and as plain modules, and compares every parameter.
 fn same_as_plain<M: Module>(make: impl Fn(&Device) -> M + Sync, loss: impl Fn(&M, &Device) -> Tensor<1> + Sync) {
-    let device = Device::flex().autodiff();
+    let device = stoker_tests::device().autodiff();
     let model = init::initialise(make(&device), 7);
     let wanted = plain::values(&plain::train(model, 1e-3, 0.01, 1e-2, 4, |model, _| loss(model, &device)).0);
     for (world, stage, checkpointing) in [
@@ -33,7 +33,7 @@ fn same_as_plain<M: Module>(make: impl Fn(&Device) -> M + Sync, loss: impl Fn(&M
             }
             rank.save(&model, &file).unwrap();
         });
-        let mut found = make(&Device::flex());
+        let mut found = make(&stoker_tests::device());
         found.load_from(&mut SafetensorsStore::from_file(&file)).unwrap();
         let found = plain::values(&found);
         let far: Vec<_> = wanted
