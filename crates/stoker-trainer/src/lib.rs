@@ -5,14 +5,14 @@
 //!
 //! | file | idea |
 //! |---|---|
-//! | `launch` | [`launch`]: one thread per rank, and one error for all of them |
+//! | `launch` | [`launch()`]: one thread per rank, and one error for all of them |
 //! | `rank` | [`Rank`]: a rank that knows its settings |
 //! | `batches` | images and labels of a rank, as tensors |
 //! | `schedule` | the learning rate of each step |
 //! | `models` | [`models::SeedNet`], [`models::LeNet`] |
-//! | `fit` | [`fit`]: the training loop of one rank |
+//! | `fit` | [`fit()`]: the training loop of one rank |
 //! | `losses` | what the loop remembers of losses |
-//! | `train` | [`train`]: a whole run, from settings to a [`Summary`] |
+//! | `train` | [`train()`]: a whole run, from settings to a [`Summary`] |
 //! | `report` | [`Summary`], for people and for programs |
 //! | `progress` | what a run shows while it goes on |
 //! | `error` | [`Error`], and the exit code of each |

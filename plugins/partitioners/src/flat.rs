@@ -24,7 +24,10 @@ impl Flat {
 impl Partitioner for Flat {
     fn plan(&self, unit: &str, parameters: &[ParameterSpec], world: usize) -> Result<Plan> {
         if world == 0 {
-            return Err(Error::BadPlan { unit: unit.to_owned(), reason: "a world of no ranks keeps nothing".to_owned() });
+            return Err(Error::BadPlan {
+                unit: unit.to_owned(),
+                reason: "a world of no ranks keeps nothing".to_owned(),
+            });
         }
         let mut end = 0;
         let parameters = parameters

@@ -110,7 +110,7 @@ pub(crate) fn specs() -> Vec<UnitSpec> {
 
 /// The order of unit calls of a step.
 fn calls(step: usize) -> Vec<usize> {
-    if step % 2 == 0 { vec![0, 1, 2, 3, 4, 4] } else { vec![0, 2, 3, 4, 4] }
+    if step.is_multiple_of(2) { vec![0, 1, 2, 3, 4, 4] } else { vec![0, 2, 3, 4, 4] }
 }
 
 /// What the computation sees of a slab: all numbers, none stale or in flight.
