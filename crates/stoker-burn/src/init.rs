@@ -2,7 +2,8 @@
 
 use burn::module::{Module, ModuleMapper, Param};
 use burn::tensor::Tensor;
-use std::hash::{DefaultHasher, Hash, Hasher};
+use fnv::FnvHasher;
+use std::hash::{Hash, Hasher};
 use std::sync::{Mutex, PoisonError};
 
 /// Every Burn backend has one random generator per process: whoever seeds it and draws must not be disturbed.
@@ -11,7 +12,8 @@ static GENERATOR: Mutex<()> = Mutex::new(());
 /// Draws the parameter's initial value, if it has none yet, with a seed of its own.
 pub(crate) fn draw<const D: usize>(param: Param<Tensor<D>>, seed: u64, path: &str) -> Param<Tensor<D>> {
     if !param.is_initialized() {
-        let mut hasher = DefaultHasher::new();
+        // A hash that stays the same from one compiler to the next, as the standard one need not.
+        let mut hasher = FnvHasher::default();
         (seed, path).hash(&mut hasher);
         let _alone = GENERATOR.lock().unwrap_or_else(PoisonError::into_inner);
         param.lazy_device().seed(hasher.finish());

@@ -1,7 +1,8 @@
 //! How a unit's parameters lie in one flat vector, and which rank keeps which part of it.
 
 use crate::{Error, Result};
-use std::hash::{DefaultHasher, Hash, Hasher};
+use fnv::FnvHasher;
+use std::hash::{Hash, Hasher};
 use std::ops::Range;
 
 /// A parameter before it is placed.
@@ -85,9 +86,10 @@ impl Plan {
         pieces
     }
 
-    /// A number that ranks compare to make sure that they hold the same plan.
+    /// A number that ranks compare to make sure that they hold the same plan. The standard hasher would not do: it may
+    /// change with the compiler.
     pub fn fingerprint(&self) -> u64 {
-        let mut hasher = DefaultHasher::new();
+        let mut hasher = FnvHasher::default();
         self.hash(&mut hasher);
         hasher.finish()
     }

@@ -76,13 +76,18 @@ impl fmt::Display for OptionKind {
             OptionKind::Bool => f.write_str("true or false"),
             OptionKind::Integer { min, max } if *max == i64::MAX => write!(f, "a whole number from {min} on"),
             OptionKind::Integer { min, max } => write!(f, "a whole number from {min} to {max}"),
-            OptionKind::Float { min, max } if max.is_infinite() => write!(f, "a number from {min} on"),
-            OptionKind::Float { min, max } => write!(f, "a number from {min} to {max}"),
+            OptionKind::Float { min, max } if max.is_infinite() => write!(f, "a number from {} on", short(*min)),
+            OptionKind::Float { min, max } => write!(f, "a number from {} to {}", short(*min), short(*max)),
             OptionKind::Pair { min, below } => write!(f, "two numbers, each from {min} to below {below}"),
             OptionKind::Bytes => f.write_str("an amount of memory such as 4096, \"64 MiB\" or \"2 GB\""),
             OptionKind::Choice(words) => write!(f, "{}", words.join(", ")),
         }
     }
+}
+
+/// 1e-16, not 0.0000000000000001.
+fn short(number: f64) -> String {
+    if number != 0.0 && number.abs() < 1e-3 { format!("{number:e}") } else { number.to_string() }
 }
 
 impl OptionKind {
@@ -255,6 +260,12 @@ mod tests {
             default: || OptionValue::List(vec![OptionValue::Float(0.9), OptionValue::Float(0.999)]),
             help: "",
         },
+        OptionSpec {
+            name: "tiny",
+            kind: OptionKind::Float { min: 1e-16, max: f64::INFINITY },
+            default: || OptionValue::Float(1.0),
+            help: "",
+        },
         OptionSpec { name: "room", kind: OptionKind::Bytes, default: || OptionValue::Integer(0), help: "" },
         OptionSpec {
             name: "threads",
@@ -282,7 +293,7 @@ mod tests {
         let error = options(r#"{"epss": 1}"#).unwrap_err().to_string();
         assert_eq!(
             error,
-            "optimizer `adamw` has no option `epss` (did you mean `eps`?); it has: eps, betas, room, threads"
+            "optimizer `adamw` has no option `epss` (did you mean `eps`?); it has: eps, betas, tiny, room, threads"
         );
     }
 
@@ -290,6 +301,7 @@ mod tests {
     fn a_bad_value_says_what_is_allowed() {
         for (text, wanted) in [
             (r#"{"eps": -1}"#, "option `eps` of optimizer `adamw` is -1; allowed: a number from 0 to 1"),
+            (r#"{"tiny": 0}"#, "option `tiny` of optimizer `adamw` is 0; allowed: a number from 1e-16 on"),
             (
                 r#"{"betas": [0.9]}"#,
                 "option `betas` of optimizer `adamw` is [0.9]; allowed: two numbers, each from 0 to below 1",

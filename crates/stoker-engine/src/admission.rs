@@ -93,7 +93,10 @@ fn advice(settings: &Settings, plans: &[Plan], target: Place, place: Place, limi
             advice.push("smaller units (wrap parts of the largest one)".to_owned());
         }
     }
-    advice.push("more ranks (run.ranks)".to_owned());
+    // At stage 0 every rank holds everything, however many there are.
+    if settings.stage > Stage::Zero {
+        advice.push("more ranks (run.ranks)".to_owned());
+    }
     advice.push(format!("a larger {place}.memory_limit, if there is more"));
     advice
 }

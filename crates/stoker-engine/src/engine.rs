@@ -95,7 +95,8 @@ impl<B: Bridge> Engine<B> {
             .collect::<Result<Vec<_>>>()?;
         let updater =
             if settings.overlap { Some(Updater::start(plugins.communicator.rank(), settings.timeout)?) } else { None };
-        let mut pool = Pool::new(units.len(), settings.pool_bytes, ledger.clone());
+        let largest = units.iter().map(Unit::slab_bytes).max().unwrap_or(0);
+        let mut pool = Pool::new(units.len(), settings.pool_bytes.max(largest), ledger.clone());
         for (hold, unit) in pool.holds.iter_mut().zip(&units) {
             hold.always = settings.stage < Stage::Three || unit.persistent;
         }

@@ -41,7 +41,7 @@ pub struct Settings {
     /// Whether updates run on a thread of their own and units are fetched ahead. Off, everything happens in the plain
     /// order; the results are the same bit for bit.
     pub overlap: bool,
-    /// Bytes of slabs at stage 3.
+    /// Bytes of slabs at stage 3; at least the largest unit.
     pub pool_bytes: u64,
     /// Bytes of units that may be on their way ahead of their use.
     pub prefetch_bytes: u64,

@@ -4,7 +4,7 @@ use burn::module::Module;
 use burn::tensor::{Device, Tensor};
 use burn_store::{ModuleSnapshot, SafetensorsStore};
 use std::ops::Range;
-use stoker_burn::{Backend, init};
+use stoker_burn::init;
 use stoker_tests::pictures::pictures;
 use stoker_tests::plain::{self, Values};
 use stoker_tests::{Setup, relative_distance};
@@ -13,31 +13,32 @@ use stoker_trainer::{Classifier, cross_entropy};
 
 const STEPS: usize = 20;
 const BATCH: usize = 24;
-const LEARNING_RATE: f64 = 1e-3;
+const SEED: u64 = 1;
 
-/// A seed with which no ReLU or max-pool of seednet decides on a rounding error within these steps. With most others one
-/// does, and then any two orders of summation part by 1e-5 to 4e-4, plain Burn's own included. The backends draw other
-/// weights from a seed.
-fn seed() -> u64 {
-    match stoker_tests::backend() {
-        Backend::Flex => 4,
-        Backend::LibTorch => 12,
-    }
+#[derive(Debug, Clone, Copy)]
+struct Rule {
+    learning_rate: f64,
+    eps: f64,
 }
+
+const LENET: Rule = Rule { learning_rate: 1e-3, eps: 1e-8 };
+/// At ten times this rate, a ReLU or a max-pool of seednet decides on a rounding error within twenty steps with most seeds,
+/// and any two orders of summation then part by 1e-5 to 1e-3. A tiny eps would turn rounding errors into signs.
+const SEEDNET: Rule = Rule { learning_rate: 1e-4, eps: 1e-3 };
 
 fn loss<M: Classifier>(model: &M, step: usize, rows: Range<usize>, device: &Device) -> Tensor<1> {
     let (images, labels) = pictures(step, BATCH, rows, device);
     cross_entropy(model.forward(images), labels)
 }
 
-fn reference<M: Module + Classifier>(make: impl Fn(&Device) -> M, eps: f64) -> Values {
+fn reference<M: Module + Classifier>(make: impl Fn(&Device) -> M, rule: Rule) -> Values {
     let device = stoker_tests::device().autodiff();
-    let model = init::initialise(make(&device), seed());
+    let model = init::initialise(make(&device), SEED);
     let loss = |model: &M, step| loss(model, step, 0..BATCH, &device);
-    plain::values(&plain::train(model, eps, 0.01, LEARNING_RATE, STEPS, loss).0)
+    plain::values(&plain::train(model, rule.eps, 0.01, rule.learning_rate, STEPS, loss).0)
 }
 
-fn trained<M: Module + Classifier>(setup: &Setup, make: impl Fn(&Device) -> M + Sync) -> Values {
+fn trained<M: Module + Classifier>(setup: &Setup, rule: Rule, make: impl Fn(&Device) -> M + Sync) -> Values {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("model.safetensors");
     setup.run(|rank| {
@@ -46,7 +47,7 @@ fn trained<M: Module + Classifier>(setup: &Setup, make: impl Fn(&Device) -> M + 
         let share = BATCH / setup.world;
         let first = rank.communicator().rank() * share;
         for step in 0..STEPS {
-            rank.step(LEARNING_RATE, || loss(&model, step, first..first + share, &device)).unwrap();
+            rank.step(rule.learning_rate, || loss(&model, step, first..first + share, &device)).unwrap();
         }
         rank.save(&model, &file).unwrap();
     });
@@ -57,22 +58,22 @@ fn trained<M: Module + Classifier>(setup: &Setup, make: impl Fn(&Device) -> M + 
 
 fn check<M: Module + Classifier>(
     make: impl Fn(&Device) -> M + Sync,
-    eps: f64,
+    rule: Rule,
     worlds: &[usize],
     targets: &[&'static str],
 ) {
-    let wanted = reference(&make, eps);
+    let wanted = reference(&make, rule);
     let mut alone: Option<Values> = None;
     let mut farthest = 0.0f64;
     for &world in worlds {
         for stage in 0..4 {
             for &target in targets {
-                let mut setup = Setup { eps, target, seed: seed(), ..Setup::new(world, stage) };
+                let mut setup = Setup { eps: rule.eps, target, seed: SEED, ..Setup::new(world, stage) };
                 // The largest unit and little more: units come and go within a step.
                 setup.settings.pool_bytes = 300 << 10;
                 setup.settings.prefetch_bytes = 64 << 10;
                 setup.settings.bucket_bytes = 32 << 10;
-                let found = trained(&setup, &make);
+                let found = trained(&setup, rule, &make);
                 for (path, wanted) in &wanted {
                     let distance = relative_distance(&found[path], wanted);
                     assert!(distance <= 1e-5, "stage {stage} world {world} {target} {path}: {distance:e}");
@@ -90,16 +91,16 @@ fn check<M: Module + Classifier>(
 
 #[test]
 fn lenet_is_exact() {
-    check(|device| LeNetConfig::new().init(device), 1e-8, &[1, 2, 3], &["cpu-offload", "gpu-only"]);
+    check(|device| LeNetConfig::new().init(device), LENET, &[1, 2, 3], &["cpu-offload", "gpu-only"]);
 }
 
 #[test]
 fn seednet_is_exact() {
-    check(|device| SeedNetConfig::new(64).init(device), 1e-3, &[1, 2], &["cpu-offload"]);
+    check(|device| SeedNetConfig::new(64).init(device), SEEDNET, &[1, 2], &["cpu-offload"]);
 }
 
 #[test]
 #[ignore = "minutes: the whole matrix"]
 fn seednet_is_exact_everywhere() {
-    check(|device| SeedNetConfig::new(64).init(device), 1e-3, &[1, 2, 3], &["cpu-offload", "gpu-only"]);
+    check(|device| SeedNetConfig::new(64).init(device), SEEDNET, &[1, 2, 3], &["cpu-offload", "gpu-only"]);
 }

@@ -16,12 +16,14 @@ fn each_line_says_where_it_is_from() {
     for wanted in [
         "[run]\nseed = 42               # from default\nranks = 2               # from profile offload\ntimeout_seconds = 60.0  # from default\n",
         "\n[zero]\nstage = 2                     # from environment STOKER__ZERO__STAGE\n",
-        "\nbase = 0.001           # from default\n",
-        "\npool_bytes = \"256 MiB\"     # from default\n",
         "\n[optimizer]\nname = \"adamw\"  # from default\n\n[optimizer.adamw]\nbetas = [0.5, 0.75]  # from --set\neps = 1e-8           # from default of optimizer adamw\n",
         "\n[offload.cpu-offload]\n",
     ] {
         assert!(shown.contains(wanted), "{wanted}\nis not in\n{shown}");
+    }
+    // Keys that no profile sets, whatever stands above and below them.
+    for key in ["max_steps = 0", "prefetch_bytes = \"64 MiB\""] {
+        assert!(shown.lines().any(|line| line.starts_with(key) && line.ends_with("# from default")), "{key}\n{shown}");
     }
     assert!(!shown.contains("gpu-only"));
 }
