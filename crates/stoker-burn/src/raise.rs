@@ -4,8 +4,8 @@
 //! payload of a panic, which Burn lets through cleanly, and becomes a `Result` again at the edge ([`catch`]).
 
 use crate::{Error, Result};
-use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use stoker_core::error::panic_text;
 
 /// Unwinds with `error` as the payload. The panic hook is not called: nothing is printed.
 pub(crate) fn raise(error: impl Into<Error>) -> ! {
@@ -23,13 +23,7 @@ pub(crate) fn catch<T>(work: impl FnOnce() -> Result<T>, during: impl FnOnce() -
         Ok(result) => result,
         Err(payload) => Err(match payload.downcast::<Error>() {
             Ok(error) => *error,
-            Err(payload) => Error::Panicked { during: during(), message: message(payload.as_ref()) },
+            Err(payload) => Error::Panicked { during: during(), message: panic_text(payload.as_ref()) },
         }),
     }
-}
-
-/// The text of a panic.
-pub(crate) fn message(payload: &(dyn Any + Send)) -> String {
-    let text = payload.downcast_ref::<&str>().map(|text| (*text).to_owned());
-    text.or_else(|| payload.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".to_owned())
 }

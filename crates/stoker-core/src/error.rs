@@ -163,3 +163,14 @@ pub fn nearest<'a>(given: &str, candidates: impl IntoIterator<Item = &'a str>) -
         .max_by(|a, b| a.0.total_cmp(&b.0))
         .map(|(_, candidate)| candidate.to_owned())
 }
+
+/// The text that a panic was raised with, from its payload.
+///
+/// ```
+/// let payload = std::panic::catch_unwind(|| panic!("no {}", "way")).unwrap_err();
+/// assert_eq!(stoker_core::error::panic_text(payload.as_ref()), "no way");
+/// ```
+pub fn panic_text(payload: &(dyn std::any::Any + Send)) -> String {
+    let text = payload.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    text.or_else(|| payload.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".to_owned())
+}

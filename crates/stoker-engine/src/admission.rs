@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use stoker_core::{Place, Plan, Role};
 
 /// Bytes that a plan needs, by place and role.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Needed(BTreeMap<(Place, Role), u64>);
+#[derive(Debug, Default)]
+struct Needed(BTreeMap<(Place, Role), u64>);
 
 impl Needed {
     fn add(&mut self, place: Place, role: Role, bytes: u64) {
@@ -14,20 +14,15 @@ impl Needed {
     }
 
     /// Bytes of one place.
-    pub fn of(&self, place: Place) -> u64 {
+    fn of(&self, place: Place) -> u64 {
         self.0.iter().filter(|((p, _), _)| *p == place).map(|(_, bytes)| bytes).sum()
-    }
-
-    /// Bytes of one place and role.
-    pub fn of_role(&self, place: Place, role: Role) -> u64 {
-        self.0.get(&(place, role)).copied().unwrap_or(0)
     }
 }
 
 /// The bytes that the engine itself will use for `plans` (activations are Burn's).
 ///
 /// `target`: where shards are kept; `slots`: state slots of the optimizer.
-pub fn plan_bytes(settings: &Settings, plans: &[Plan], target: Place, slots: usize) -> Needed {
+fn plan_bytes(settings: &Settings, plans: &[Plan], target: Place, slots: usize) -> Needed {
     let mut needed = Needed::default();
     let unit_bytes = |plan: &Plan| plan.elements as u64 * 4;
     let total: u64 = plans.iter().map(unit_bytes).sum();

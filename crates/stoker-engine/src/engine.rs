@@ -82,13 +82,11 @@ impl<B: Bridge> Engine<B> {
             .into_iter()
             .map(|plan| {
                 let regions = allocate_shard(&plugins, &ledger, &plan)?;
-                let persistent = (plan.elements as u64 * 4) < settings.persistence_threshold;
                 Ok(Unit {
                     gradient: GradientState::new(plan.parameters.len()),
                     trainable: vec![true; plan.parameters.len()],
                     shard: Shard::Here(regions),
                     version: 0,
-                    persistent,
                     plan,
                 })
             })
@@ -98,7 +96,7 @@ impl<B: Bridge> Engine<B> {
         let largest = units.iter().map(Unit::slab_bytes).max().unwrap_or(0);
         let mut pool = Pool::new(units.len(), settings.pool_bytes.max(largest), ledger.clone());
         for (hold, unit) in pool.holds.iter_mut().zip(&units) {
-            hold.always = settings.stage < Stage::Three || unit.persistent;
+            hold.always = settings.stage < Stage::Three || unit.slab_bytes() < settings.persistence_threshold;
         }
         Ok(Self {
             buckets: units.iter().map(|_| None).collect(),
@@ -168,34 +166,9 @@ impl<B: Bridge> Engine<B> {
         Ok(())
     }
 
-    /// Drops what an abandoned step left: open calls, buckets, gradients. Every rank must do the same.
-    ///
-    /// # Errors
-    /// What the reduction in flight failed with.
-    pub fn abandon_step(&mut self) -> Result<()> {
-        self.finish_reduction()?;
-        for unit in 0..self.units.len() {
-            self.buckets[unit] = None;
-            self.units[unit].gradient.next_step();
-            *self.hold(unit) = Hold { always: self.hold(unit).always, ..Hold::default() };
-        }
-        self.order.restart();
-        Ok(())
-    }
-
-    /// The plan of a unit.
-    pub fn plan(&self, unit: UnitId) -> Option<&Plan> {
-        self.units.get(unit).map(|unit| &unit.plan)
-    }
-
     /// A parameter of a unit, with its place in the slab.
     pub fn parameter(&self, unit: UnitId, parameter: ParameterId) -> Option<&PlacedParameter> {
-        self.plan(unit)?.parameters.get(parameter)
-    }
-
-    /// Number of units.
-    pub fn units(&self) -> usize {
-        self.units.len()
+        self.units.get(unit)?.plan.parameters.get(parameter)
     }
 
     /// The books.
@@ -211,11 +184,6 @@ impl<B: Bridge> Engine<B> {
     /// Steps that were skipped so far.
     pub fn skipped(&self) -> u64 {
         self.skipped
-    }
-
-    /// The device.
-    pub fn bridge(&self) -> &B {
-        &self.bridge
     }
 
     /// Waits for every rank to call this with the same name.

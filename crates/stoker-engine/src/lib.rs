@@ -39,7 +39,6 @@ mod step;
 mod unit;
 mod update;
 
-pub use admission::{Needed, plan_bytes};
 pub use bridge::{Bridge, Landing};
 pub use engine::{Engine, Moved, Plugins};
 pub use error::{Error, Result};

@@ -74,8 +74,6 @@ pub(crate) struct Unit {
     pub(crate) gradient: GradientState,
     /// Number of updates submitted: a slab of another version is stale.
     pub(crate) version: u64,
-    /// Never released at stage 3, by the persistence threshold.
-    pub(crate) persistent: bool,
 }
 
 impl Unit {

@@ -2,13 +2,13 @@
 
 use crate::unit::ShardRegions;
 use crate::{Error, Result};
-use std::any::Any;
 use std::fmt::Debug;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
+use stoker_core::error::panic_text;
 use stoker_core::{Completion, HostBuffer, Optimizer, Region, Segment, ShardUpdate, StepContext, Ticket};
 
 /// All that an update needs; it takes the shard with it.
@@ -38,19 +38,13 @@ impl Job {
         let context = &self.context;
         match catch_unwind(AssertUnwindSafe(|| optimizer.update(shard, context))) {
             Ok(result) => result?,
-            Err(panic) => return Err(Error::UpdatePanicked { unit: self.unit, reason: panic_message(panic.as_ref()) }),
+            Err(panic) => return Err(Error::UpdatePanicked { unit: self.unit, reason: panic_text(panic.as_ref()) }),
         }
         for access in state.into_iter().chain([parameters]) {
             access.store()?;
         }
         Ok(self.regions)
     }
-}
-
-/// The text of a panic.
-pub(crate) fn panic_message(panic: &(dyn Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".to_owned())
 }
 
 /// A region's elements: its own memory, or a copy of them that is stored back.

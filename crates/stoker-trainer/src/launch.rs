@@ -14,6 +14,7 @@ use std::thread;
 use stoker_burn::DeviceSettings;
 use stoker_config::{Backend, Checkpointing, Settings};
 use stoker_core::Communicator;
+use stoker_core::error::panic_text;
 use stoker_core::registry::{self, Group, TargetContext};
 use stoker_engine::{Plugins, Stage};
 
@@ -161,11 +162,7 @@ fn engine_settings(settings: &Settings) -> Result<stoker_engine::Settings> {
 fn panicked(payload: Box<dyn Any + Send>) -> Error {
     match payload.downcast::<stoker_burn::Error>() {
         Ok(error) => Error::Burn(error),
-        Err(payload) => {
-            let text = payload.downcast_ref::<&str>().map(|text| (*text).to_owned());
-            let text = text.or_else(|| payload.downcast_ref::<String>().cloned());
-            Error::Panicked(text.unwrap_or_else(|| "no message".to_owned()))
-        }
+        Err(payload) => Error::Panicked(panic_text(payload.as_ref())),
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use stoker_core::{
     Granularity, OffloadTarget, Optimizer, Place, Result as CoreResult, Role, ShardUpdate, StateSlot, StepContext,
 };
-use stoker_engine::{Outcome, Plugins};
+use stoker_engine::{Error, Outcome, Plugins};
 use stoker_testkit::faults::{Access, FaultyTarget, When};
 use stoker_testkit::ranks;
 
@@ -22,6 +22,31 @@ fn a_plan_that_does_not_fit_is_refused_with_advice() {
     for part in ["bytes of device memory are needed", "slab ", "gradient_bucket ", "the limit is 100", "zero.stage = 3"]
     {
         assert!(error.contains(part), "`{part}` is missing: {error}");
+    }
+}
+
+/// The plan is an upper bound: with just the memory that it asks for, training works.
+#[test]
+fn what_the_plan_needs_is_enough() {
+    for world in [1, 2] {
+        for stage in 0..4 {
+            for overlap in [false, true] {
+                let mut run = Run::new(world, stage);
+                run.settings.overlap = overlap;
+                run.settings.pool_bytes = 200;
+                run.settings.device_memory_limit = Some(1);
+                let refused = ranks::run(run.communicators(), |communicator| {
+                    run.engine(run.plugins(communicator)).map(drop).unwrap_err()
+                });
+                let Error::DoesNotFit { needed, .. } = refused[0] else { panic!("{}", refused[0]) };
+                run.settings.device_memory_limit = Some(needed);
+                run.parameters();
+                run.settings.device_memory_limit = Some(needed - 1);
+                let refused =
+                    ranks::run(run.communicators(), |communicator| run.engine(run.plugins(communicator)).is_err());
+                assert!(refused[0]);
+            }
+        }
     }
 }
 
