@@ -59,43 +59,18 @@ struct Adopter<'a> {
 }
 
 impl Adopter<'_> {
-    fn shard<const D: usize>(
-        &mut self,
-        param: Param<Tensor<D>>,
-        link: &UnitLink,
-        path: &str,
-    ) -> Result<Param<Tensor<D>>> {
-        let Some(&parameter) = link.parameters.get(&param.id.val()) else { return Ok(param) };
-        let device = self.shared.device.clone();
-        let stored = match &mut self.weights {
-            Some(weights) => Some(weights.read(path, param.lazy_shape().as_slice())?),
-            None => None,
-        };
-        let param = if stored.is_none() { draw(param, self.seed, path) } else { param };
-        let trainable = param.is_require_grad();
-        let (id, value, mapper) = param.consume();
-        let value = match stored {
-            Some(data) => mapper.on_load(Tensor::from_data(data, (&device.clone().without_autodiff(), DType::F32))),
-            None => value,
-        };
-        if value.dtype() != DType::F32 {
-            return Err(Error::UnsupportedType { path: path.to_owned(), found: format!("{:?}", value.dtype()) });
-        }
-        let shape = value.shape();
-        let data = value.into_data();
-        let values = data
-            .as_slice::<f32>()
-            .map_err(|_| Error::UnsupportedType { path: path.to_owned(), found: format!("{:?}", data.dtype()) })?;
-        with_engine!(&mut *self.shared.engine(), engine => engine.load(link.unit.id, parameter, values, trainable))?;
-        self.sharded.insert(
-            path.to_owned(),
-            Sharded {
-                unit: link.unit.id,
-                parameter,
-                shape: shape.as_slice().to_vec(),
-                for_save: for_save(mapper, &device.clone().without_autodiff()),
-            },
-        );
+    fn refuse(&mut self, error: Error) {
+        self.error.get_or_insert(error);
+    }
+
+    /// Gives the parameter's values to the engine; what is left knows its shape and how to say that it is not here.
+    fn shard<const D: usize>(&mut self, param: Param<Tensor<D>>, link: &UnitLink, path: &str) -> Param<Tensor<D>> {
+        let Some(&parameter) = link.parameters.get(&param.id.val()) else { return param };
+        let (id, shape) = (param.id, param.lazy_shape());
+        let trainable = self.hand_over(param, link.unit.id, parameter, path).unwrap_or_else(|error| {
+            self.refuse(error);
+            false
+        });
         let path = path.to_owned();
         let absent = move |_: &Device, _: bool| -> Tensor<D> {
             // A lazy parameter cannot return an error.
@@ -104,13 +79,50 @@ impl Adopter<'_> {
                 panic!("{}", Error::Sharded { path })
             }
         };
-        Ok(Param::uninitialized(id, absent, device, trainable, shape))
+        Param::uninitialized(id, absent, self.shared.device.clone(), trainable, shape)
     }
 
-    fn replace<const D: usize>(&mut self, param: Param<Tensor<D>>, path: &str) -> Result<Param<Tensor<D>>> {
-        let Some(weights) = &mut self.weights else { return Ok(param) };
-        let data = weights.read(path, param.lazy_shape().as_slice())?;
-        Ok(param.map(|old| Tensor::from_data(data, (&old.device(), old.dtype()))))
+    /// Returns whether the parameter is trained. Nothing else may hold `param`: its values are then moved, not copied.
+    fn hand_over<const D: usize>(
+        &mut self,
+        param: Param<Tensor<D>>,
+        unit: UnitId,
+        parameter: ParameterId,
+        path: &str,
+    ) -> Result<bool> {
+        let device = self.shared.device.clone().without_autodiff();
+        let stored = match &mut self.weights {
+            Some(weights) => Some(weights.read(path, param.lazy_shape().as_slice())?),
+            None => None,
+        };
+        let param = if stored.is_none() { draw(param, self.seed, path) } else { param };
+        let trainable = param.is_require_grad();
+        let (_, value, mapper) = param.consume();
+        let value = match stored {
+            Some(data) => mapper.on_load(Tensor::from_data(data, (&device, DType::F32))),
+            None => value,
+        };
+        let unsupported = |found: DType| Error::UnsupportedType { path: path.to_owned(), found: format!("{found:?}") };
+        if value.dtype() != DType::F32 {
+            return Err(unsupported(value.dtype()));
+        }
+        let data = value.into_data();
+        let values = data.as_slice::<f32>().map_err(|_| unsupported(data.dtype()))?;
+        with_engine!(&mut *self.shared.engine(), engine => engine.load(unit, parameter, values, trainable))?;
+        let shape = data.shape().as_slice().to_vec();
+        self.sharded.insert(path.to_owned(), Sharded { unit, parameter, shape, for_save: for_save(mapper, &device) });
+        Ok(trainable)
+    }
+
+    fn replace<const D: usize>(&mut self, param: Param<Tensor<D>>, path: &str) -> Param<Tensor<D>> {
+        let Some(weights) = &mut self.weights else { return param };
+        match weights.read(path, param.lazy_shape().as_slice()) {
+            Ok(data) => param.map(|old| Tensor::from_data(data, (&old.device(), old.dtype()))),
+            Err(error) => {
+                self.refuse(error);
+                param
+            }
+        }
     }
 }
 
@@ -133,19 +145,16 @@ impl ModuleMapper for Adopter<'_> {
             return param;
         }
         let path = self.path.join(".");
-        let kept = param.clone();
-        let result = if self.buffers.contains(&path) {
-            self.replace(param, &path)
-        } else {
-            match current().as_ref().and_then(|link| link.get()) {
-                Some(link) => self.shard(param, link, &path),
-                None => Err(Error::OutsideUnits { path }),
+        if self.buffers.contains(&path) {
+            return self.replace(param, &path);
+        }
+        match current().as_ref().and_then(|link| link.get()) {
+            Some(link) => self.shard(param, link, &path),
+            None => {
+                self.refuse(Error::OutsideUnits { path });
+                param
             }
-        };
-        result.unwrap_or_else(|error| {
-            self.error = Some(error);
-            kept
-        })
+        }
     }
 
     fn map_int<const D: usize>(&mut self, param: Param<Tensor<D, Int>>) -> Param<Tensor<D, Int>> {
@@ -153,7 +162,7 @@ impl ModuleMapper for Adopter<'_> {
         match weights.read(&self.path.join("."), param.lazy_shape().as_slice()) {
             Ok(data) => param.map(|old| Tensor::from_data(data, (&old.device(), old.dtype()))),
             Err(error) => {
-                self.error.get_or_insert(error);
+                self.refuse(error);
                 param
             }
         }
