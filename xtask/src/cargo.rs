@@ -41,7 +41,7 @@ pub(crate) fn must(mut command: Command) -> Result<()> {
 
 /// Builds a program of the workspace and says where it is.
 pub(crate) fn build(name: &str, features: Option<&str>) -> Result<PathBuf> {
-    let mut build = cargo(&["build", "--quiet", "--workspace", "--bin", name]);
+    let mut build = cargo(&["build", "--workspace", "--bin", name]);
     if let Some(features) = features {
         build.args(["--features", features]);
     }
@@ -64,7 +64,9 @@ pub(crate) fn has_nextest() -> bool {
 }
 
 fn show(command: &Command) -> String {
-    let words = std::iter::once(command.get_program()).chain(command.get_args());
+    // `cargo`, wherever it is installed.
+    let program = Path::new(command.get_program()).file_name().unwrap_or(command.get_program());
+    let words = std::iter::once(program).chain(command.get_args());
     words.map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ")
 }
 

@@ -154,7 +154,7 @@ mod tests {
         assert_ne!(update(found.as_ref(), 3).unwrap(), update(&AdamW::default(), 3).unwrap());
         let given = [("eps".to_owned(), OptionValue::Integer(0))];
         let refused = registry::optimizer("adamw", &given.into()).unwrap_err().to_string();
-        assert_eq!(refused, "option `eps` of optimizer `adamw` is 0; allowed: a number from 0.0000000000000001 on");
+        assert_eq!(refused, "option `eps` of optimizer `adamw` is 0; allowed: a number from 1e-16 on");
     }
 
     #[test]
