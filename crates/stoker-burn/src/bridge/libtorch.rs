@@ -16,7 +16,6 @@ pub(crate) struct LibTorchBridge;
 #[derive(Debug)]
 pub(crate) struct LibTorchSlab(TchTensor);
 
-// A tch tensor is a handle to a reference-counted object of libtorch; `tch` says it is `Send`.
 impl LibTorchSlab {
     /// A tensor that shares elements `range`.
     ///
