@@ -1,10 +1,16 @@
 //! Host memory that is moved into a call and handed back by its ticket.
 
+use half::{bf16, f16};
 use std::fmt;
+use std::ops::Range;
 
 /// The element type of a buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum DType {
+    /// 16-bit IEEE 754: 11 bits of precision, overflows at 65,520.
+    F16,
+    /// The upper half of an f32: 8 bits of precision, the range of f32.
+    BF16,
     /// 32-bit IEEE 754.
     F32,
     /// 64-bit IEEE 754; for sums that cross ranks, not for parameters.
@@ -15,6 +21,7 @@ impl DType {
     /// Bytes of one element.
     pub const fn size(self) -> usize {
         match self {
+            DType::F16 | DType::BF16 => 2,
             DType::F32 => 4,
             DType::F64 => 8,
         }
@@ -24,6 +31,8 @@ impl DType {
 impl fmt::Display for DType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
+            DType::F16 => "f16",
+            DType::BF16 => "bf16",
             DType::F32 => "f32",
             DType::F64 => "f64",
         })
@@ -34,6 +43,14 @@ impl fmt::Display for DType {
 pub trait Element: bytemuck::Pod + Send + Sync {
     /// The buffer's tag for this type.
     const DTYPE: DType;
+}
+
+impl Element for f16 {
+    const DTYPE: DType = DType::F16;
+}
+
+impl Element for bf16 {
+    const DTYPE: DType = DType::BF16;
 }
 
 impl Element for f32 {
@@ -137,6 +154,28 @@ impl HostBuffer {
         &mut bytemuck::cast_slice_mut(&mut self.words)[..self.elements]
     }
 
+    /// The bytes of the elements.
+    pub fn as_bytes(&self) -> &[u8] {
+        &bytemuck::cast_slice(&self.words)[..self.bytes()]
+    }
+
+    /// The bytes of the elements, to be changed.
+    pub fn as_mut_bytes(&mut self) -> &mut [u8] {
+        let bytes = self.bytes();
+        &mut bytemuck::cast_slice_mut(&mut self.words)[..bytes]
+    }
+
+    /// Copies elements `range` of `source` to element `at` on.
+    ///
+    /// # Panics
+    /// When the types differ or a range lies outside: the caller checks its input.
+    pub fn copy_elements(&mut self, at: usize, source: &Self, range: Range<usize>) {
+        assert_eq!(self.dtype(), source.dtype(), "a buffer of {} was filled from {}", self.dtype(), source.dtype());
+        let size = self.dtype().size();
+        let target = at * size..(at + range.len()) * size;
+        self.as_mut_bytes()[target].copy_from_slice(&source.as_bytes()[range.start * size..range.end * size]);
+    }
+
     /// Takes the memory out and leaves an empty buffer.
     pub fn take(&mut self) -> Self {
         std::mem::take(self)
@@ -167,6 +206,15 @@ mod tests {
     #[should_panic(expected = "a buffer of f64 was read as f32")]
     fn another_type_is_refused() {
         HostBuffer::zeros::<f64>(1).as_slice::<f32>();
+    }
+
+    #[test]
+    fn elements_are_copied_whatever_their_type() {
+        let source = HostBuffer::from_slice(&[1.0f32, 2.0, 3.0, 4.0].map(bf16::from_f32));
+        let mut buffer = HostBuffer::zeros::<bf16>(3);
+        assert_eq!(buffer.bytes(), 6);
+        buffer.copy_elements(1, &source, 2..4);
+        assert_eq!(buffer.as_slice::<bf16>().iter().map(|v| v.to_f32()).collect::<Vec<_>>(), [0.0, 3.0, 4.0]);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! What can go wrong between the engine and its plugins.
 
-use crate::{Place, Role};
+use crate::{DType, Place, Role};
 
 /// A result of this crate's traits.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -95,13 +95,25 @@ pub enum Error {
         /// What it may be.
         wanted: u64,
     },
+    /// A buffer holds another type.
+    #[error("{what} is of {found}, {wanted} is wanted. This is a fault in stoker or in a plugin")]
+    WrongType {
+        /// Which buffer.
+        what: String,
+        /// What it holds.
+        found: DType,
+        /// What it should hold.
+        wanted: DType,
+    },
     /// Ranks made different collective calls.
     #[error(
-        "ranks disagree about collective {number}: rank {rank} calls {mine}, rank {other} calls {theirs}. Every rank must run the same units in the same order"
+        "ranks disagree about collective {number}: after {}, rank {rank} calls {mine}, rank {other} calls {theirs}. Every rank must run the same units in the same order; where one has no use for a unit it calls `Unit::skip`", calls(.before)
     )]
     Disagree {
         /// How many collectives came before it.
         number: u64,
+        /// The last calls before it, which both ranks made.
+        before: Vec<String>,
         /// The rank that noticed.
         rank: usize,
         /// Its call.
@@ -143,6 +155,10 @@ pub enum Error {
 
 fn list(names: &[String]) -> String {
     if names.is_empty() { "none".to_owned() } else { names.join(", ") }
+}
+
+fn calls(names: &[String]) -> String {
+    if names.is_empty() { "no other call".to_owned() } else { format!("the same calls ({})", names.join(", ")) }
 }
 
 fn did_you_mean(nearest: &Option<String>) -> String {

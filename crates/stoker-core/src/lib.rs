@@ -35,4 +35,5 @@ pub use options::{OptionKind, OptionSpec, OptionValue, Options};
 pub use partitioner::Partitioner;
 pub use ticket::{Completion, Ticket};
 
+pub use half;
 pub use inventory;

@@ -36,8 +36,10 @@ impl fmt::Display for Place {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
-    /// Master parameters: what the optimizer updates.
+    /// Parameters in the type that the device computes with. If that is f32, they are the master parameters as well.
     Parameters,
+    /// Master parameters in f32, where [`Role::Parameters`] are narrower: what the optimizer updates.
+    MasterParameters,
     /// Reduced gradients of a shard.
     Gradients,
     /// Optimizer moments.
@@ -54,6 +56,7 @@ impl fmt::Display for Role {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Role::Parameters => "parameters",
+            Role::MasterParameters => "master_parameters",
             Role::Gradients => "gradients",
             Role::OptimizerState => "optimizer_state",
             Role::Slab => "slab",

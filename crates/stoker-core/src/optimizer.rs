@@ -20,13 +20,22 @@ pub enum Granularity {
     Tensor,
 }
 
-/// What all shards of a step share.
+/// What all shards of a step share: how an accumulated gradient becomes the one that the rule sees.
+///
+/// It is multiplied by `gradient_scale` and then cut to `[-clip_value, clip_value]`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct StepContext {
-    /// Number of this update, from 1 (for bias correction).
-    pub step: u64,
-    /// Factor that turns the accumulated gradient into the mean gradient (and unscales and clips it).
+    /// Factor that turns the accumulated gradient into the mean gradient (and unscales it, and clips it by norm).
     pub gradient_scale: f32,
+    /// Largest magnitude of an element of the mean gradient; infinity cuts nothing.
+    pub clip_value: f32,
+}
+
+impl StepContext {
+    /// A gradient times `scale`, with nothing cut.
+    pub const fn scaled(scale: f32) -> Self {
+        Self { gradient_scale: scale, clip_value: f32::INFINITY }
+    }
 }
 
 /// A part of a shard with hyper-parameters of its own. Elements outside every segment are left alone.
@@ -34,6 +43,9 @@ pub struct StepContext {
 pub struct Segment {
     /// Elements of the shard.
     pub range: Range<usize>,
+    /// Number of this update of these elements, from 1: for bias correction, and to tell a first update from others. A
+    /// parameter that had no gradient in some step counts fewer updates than others, as in PyTorch and Burn.
+    pub update: u64,
     /// Learning rate of this step.
     pub learning_rate: f64,
     /// Weight decay, instead of the optimizer's own.

@@ -52,7 +52,7 @@ impl<B: Bridge> Engine<B> {
         match outcome {
             Outcome::Updated => {
                 self.updates += 1;
-                let context = StepContext { step: self.updates, gradient_scale: scale as f32 };
+                let context = StepContext::scaled(scale as f32);
                 self.update_all(learning_rate, context)?;
             }
             Outcome::Skipped => {
@@ -163,7 +163,7 @@ impl<B: Bridge> Engine<B> {
         parameters
             .filter(|((_, trainable), arrived)| **trainable && **arrived)
             .flat_map(|((parameter, _), _)| unit.plan.overlap(rank, &parameter.range))
-            .map(|(_, range)| Segment { range, learning_rate, weight_decay: None })
+            .map(|(_, range)| Segment { range, update: self.updates, learning_rate, weight_decay: None })
             .collect()
     }
 

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub mod adamw;
+pub mod convert;
 pub mod norm;
 pub mod reduce;
 

@@ -1,6 +1,8 @@
 //! Sums of slices, element by element.
 
+use crate::convert::{bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16};
 use crate::same_length;
+use half::{bf16, f16};
 use std::ops::AddAssign;
 
 /// Elements that are summed over all parts before the next ones are: few enough for the sum to stay in the first cache.
@@ -20,6 +22,22 @@ pub fn sum_f32(into: &mut [f32], parts: &[&[f32]]) {
 /// When the slices are not equally long.
 pub fn sum_f64(into: &mut [f64], parts: &[&[f64]]) {
     sum(into, parts);
+}
+
+/// As [`sum_f32`]: summed in f32, rounded once.
+///
+/// # Panics
+/// When the slices are not equally long.
+pub fn sum_bf16(into: &mut [bf16], parts: &[&[bf16]]) {
+    sum_wide(into, parts, bf16_to_f32, f32_to_bf16);
+}
+
+/// As [`sum_bf16`].
+///
+/// # Panics
+/// When the slices are not equally long.
+pub fn sum_f16(into: &mut [f16], parts: &[&[f16]]) {
+    sum_wide(into, parts, f16_to_f32, f32_to_f16);
 }
 
 /// Adds `from` to `into`.
@@ -78,6 +96,30 @@ fn sum<T: Copy + Default + AddAssign>(into: &mut [T], parts: &[&[T]]) {
         for other in others {
             add_equal(block, &other[range.clone()]);
         }
+    }
+}
+
+fn sum_wide<T: Copy + Default>(
+    into: &mut [T],
+    parts: &[&[T]],
+    widen: fn(&mut [f32], &[T]),
+    narrow: fn(&mut [T], &[f32]),
+) {
+    for part in parts {
+        same_length("a part of a sum", part.len(), into.len());
+    }
+    let (mut total, mut wide) = ([0.0; BLOCK], [0.0; BLOCK]);
+    for (number, block) in into.chunks_mut(BLOCK).enumerate() {
+        // In range: all parts are as long as `into`, of which this is a block no longer than BLOCK.
+        let range = number * BLOCK..number * BLOCK + block.len();
+        let (total, wide) = (&mut total[..block.len()], &mut wide[..block.len()]);
+        total.fill(0.0);
+        for (at, part) in parts.iter().enumerate() {
+            widen(wide, &part[range.clone()]);
+            // The first is set, not added to zero: -0 stays.
+            if at == 0 { total.copy_from_slice(wide) } else { add_equal(total, wide) }
+        }
+        narrow(block, total);
     }
 }
 
@@ -172,6 +214,30 @@ mod tests {
             prop_assert_eq!(result(&|into| set(into, from)), each(&|_, from| from));
             prop_assert_eq!(result(&|into| set_scaled(into, from, scale)), each(&|_, from| from * scale));
         }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(16))]
+
+        #[test]
+        fn narrow_sums_are_rounded_once(parts in parts()) {
+            let narrow: Vec<Vec<bf16>> =
+                parts.iter().map(|part| part.iter().map(|value| bf16::from_f32(*value)).collect()).collect();
+            let mut found = vec![bf16::NAN; parts[0].len()];
+            sum_bf16(&mut found, &slices(&narrow));
+            for at in 0..found.len() {
+                let wide = |part: &Vec<bf16>| part[at].to_f32();
+                let sum = narrow[1..].iter().fold(wide(&narrow[0]), |sum, part| sum + wide(part));
+                prop_assert_eq!(found[at].to_bits(), bf16::from_f32(sum).to_bits());
+            }
+        }
+    }
+
+    #[test]
+    fn f16_sums_overflow_to_infinity() {
+        let (big, mut into) = ([f16::MAX], [f16::ZERO]);
+        sum_f16(&mut into, &[&big, &big]);
+        assert_eq!(into, [f16::INFINITY]);
     }
 
     #[test]

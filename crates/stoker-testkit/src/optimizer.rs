@@ -76,12 +76,12 @@ impl Shard {
     }
 }
 
-fn context(step: u64, gradient_scale: f32) -> StepContext {
-    StepContext { step, gradient_scale }
+fn context(_step: u64, gradient_scale: f32) -> StepContext {
+    StepContext::scaled(gradient_scale)
 }
 
 fn segment(range: Range<usize>, learning_rate: f64, weight_decay: Option<f64>) -> Segment {
-    Segment { range, learning_rate, weight_decay }
+    Segment { range, update: 4, learning_rate, weight_decay }
 }
 
 fn whole(elements: usize) -> Segment {

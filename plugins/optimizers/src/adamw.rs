@@ -38,8 +38,8 @@ impl Optimizer for AdamW {
 
     fn update(&self, mut shard: ShardUpdate<'_>, context: &StepContext) -> Result<()> {
         shard.check(SLOTS.len())?;
-        if context.step == 0 {
-            // The bias correction of step 0 would be a division by zero.
+        if shard.segments.iter().any(|segment| segment.update == 0) {
+            // The bias correction of update 0 would be a division by zero.
             return Err(Error::OutOfRange { what: "the number of an update".to_owned(), found: 0, wanted: 1 });
         }
         let [exp_avg, exp_avg_sq] = shard.state.as_mut_slice() else {
@@ -54,7 +54,7 @@ impl Optimizer for AdamW {
                 beta2: self.betas.1,
                 eps: self.eps,
                 weight_decay: segment.weight_decay.unwrap_or(self.weight_decay),
-                step: context.step,
+                step: segment.update,
                 gradient_scale: context.gradient_scale,
             };
             adamw::adamw(
@@ -125,10 +125,10 @@ mod tests {
 
     fn update(optimizer: &dyn Optimizer, step: u64) -> Result<[f32; 3]> {
         let (mut p, mut m, mut v) = ([1.0], [0.0], [0.0]);
-        let segments = [Segment { range: 0..1, learning_rate: 1e-3, weight_decay: None }];
+        let segments = [Segment { range: 0..1, update: step, learning_rate: 1e-3, weight_decay: None }];
         let shard =
             ShardUpdate { parameters: &mut p, gradient: &[0.5], state: vec![&mut m, &mut v], segments: &segments };
-        optimizer.update(shard, &StepContext { step, gradient_scale: 0.5 })?;
+        optimizer.update(shard, &StepContext::scaled(0.5))?;
         Ok([p[0], m[0], v[0]])
     }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use stoker_core::communicator::Exchanged;
 use stoker_core::registry::{Build, Ends, Group, Plugin};
-use stoker_core::{Communicator, Completion, DType, Error, HostBuffer, Options, Result, Ticket, inventory};
+use stoker_core::{Communicator, Completion, Error, HostBuffer, Options, Result, Ticket, inventory};
 
 /// A rank of a [`group`]. See the crate's documentation.
 #[derive(Debug)]
@@ -116,10 +116,7 @@ impl Drop for ThreadCommunicator {
 
 fn copied(mut buffers: Exchanged) -> Exchanged {
     let Exchanged { sent, received } = &mut buffers;
-    match sent.dtype() {
-        DType::F32 => received.as_mut_slice::<f32>().copy_from_slice(sent.as_slice()),
-        DType::F64 => received.as_mut_slice::<f64>().copy_from_slice(sent.as_slice()),
-    }
+    received.copy_elements(0, sent, 0..sent.len());
     buffers
 }
 

@@ -27,13 +27,23 @@ impl Fingerprint {
         Self { operation, name: name.to_owned(), dtype: buffer.dtype(), count: buffer.len() }
     }
 
+    /// Operation and name.
+    pub(crate) fn short(&self) -> String {
+        let text = self.to_string();
+        text.split_once(" of ").map_or_else(|| text.clone(), |(short, _)| short.to_owned())
+    }
+
     /// Checks the second buffer of a call: `many` is as long as `world` times `one`.
     pub(crate) fn check_lengths(&self, one: &HostBuffer, many: &HostBuffer, world: usize) -> Result<()> {
         let refuse = |what: &str, found: usize, wanted: usize| {
             Err(Error::OutOfRange { what: format!("{what} of {self}"), found: found as u64, wanted: wanted as u64 })
         };
         if one.dtype() != many.dtype() {
-            return refuse("bytes of an element of the shard", one.dtype().size(), many.dtype().size());
+            return Err(Error::WrongType {
+                what: format!("the shard of {self}"),
+                found: one.dtype(),
+                wanted: many.dtype(),
+            });
         }
         match one.len().checked_mul(world) {
             Some(wanted) if wanted == many.len() => Ok(()),

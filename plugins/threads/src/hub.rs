@@ -3,11 +3,14 @@
 use crate::call::{Call, Deposit};
 use crate::fingerprint::Fingerprint;
 use crate::story::Story;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 use stoker_core::communicator::Exchanged;
 use stoker_core::{Error, Result};
+
+/// Calls that are told before a disagreement.
+const AGREED: usize = 8;
 
 /// What all ranks of a group share. See [Note: Rendezvous].
 #[derive(Debug)]
@@ -28,11 +31,14 @@ struct State {
     left: Vec<Option<String>>,
     /// Collectives that somebody still wants something of, by their number.
     calls: BTreeMap<u64, Call>,
+    /// Names of the last calls that every rank has made, oldest first: for the story of a disagreement.
+    agreed: VecDeque<String>,
 }
 
 impl Hub {
     pub(crate) fn new(world: usize, timeout: Duration) -> Self {
-        let state = State { made: vec![0; world], left: vec![None; world], calls: BTreeMap::new() };
+        let state =
+            State { made: vec![0; world], left: vec![None; world], calls: BTreeMap::new(), agreed: VecDeque::new() };
         Self { world, timeout, story: OnceLock::new(), state: Mutex::new(state), changed: Condvar::new() }
     }
 
@@ -69,9 +75,15 @@ impl Hub {
         let call = state.calls.entry(number).or_insert_with(|| Call::new(self.world));
         if let Some(other) = call.disagreement(&deposit.fingerprint) {
             let calls = [(rank, deposit.fingerprint.to_string()), other];
-            return Err(self.fail(state, rank, Story::Disagree { number, calls }));
+            let before = state.agreed.iter().cloned().collect();
+            return Err(self.fail(state, rank, Story::Disagree { number, before, calls }));
         }
+        let name = deposit.fingerprint.short();
         if call.deposit(rank, deposit) {
+            if state.agreed.len() == AGREED {
+                state.agreed.pop_front();
+            }
+            state.agreed.push_back(name);
             self.changed.notify_all();
         }
         if let Some(made) = state.made.get_mut(rank) {

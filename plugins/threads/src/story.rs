@@ -7,7 +7,7 @@ use stoker_core::Error;
 pub(crate) enum Story {
     Lost { rank: usize, reason: String },
     Late { what: String, seconds: f64, late: Vec<String> },
-    Disagree { number: u64, calls: [(usize, String); 2] },
+    Disagree { number: u64, before: Vec<String>, calls: [(usize, String); 2] },
 }
 
 impl Story {
@@ -16,11 +16,11 @@ impl Story {
         match self.clone() {
             Story::Lost { rank, reason } => Error::RankLost { rank, reason },
             Story::Late { what, seconds, late } => Error::Timeout { what, seconds, late },
-            Story::Disagree { number, calls: [mut mine, mut theirs] } => {
+            Story::Disagree { number, before, calls: [mut mine, mut theirs] } => {
                 if theirs.0 == rank {
                     std::mem::swap(&mut mine, &mut theirs);
                 }
-                Error::Disagree { number, rank: mine.0, mine: mine.1, other: theirs.0, theirs: theirs.1 }
+                Error::Disagree { number, before, rank: mine.0, mine: mine.1, other: theirs.0, theirs: theirs.1 }
             }
         }
     }

@@ -36,8 +36,13 @@ impl Work {
             into = HostBuffer::zeros_of(sources.first().map_or(DType::F32, HostBuffer::dtype), range.len());
         }
         match (task, into.dtype()) {
-            (Task::Concatenate, DType::F32) => concatenate::<f32>(&sources, into.as_mut_slice()),
-            (Task::Concatenate, DType::F64) => concatenate::<f64>(&sources, into.as_mut_slice()),
+            (Task::Concatenate, _) => concatenate(&sources, &mut into),
+            (Task::Sum(range) | Task::Part(range), DType::F16) => {
+                reduce::sum_f16(into.as_mut_slice(), &parts(&sources, range));
+            }
+            (Task::Sum(range) | Task::Part(range), DType::BF16) => {
+                reduce::sum_bf16(into.as_mut_slice(), &parts(&sources, range));
+            }
             (Task::Sum(range) | Task::Part(range), DType::F32) => {
                 reduce::sum_f32(into.as_mut_slice(), &parts(&sources, range));
             }
@@ -49,12 +54,11 @@ impl Work {
     }
 }
 
-fn concatenate<T: stoker_core::buffer::Element>(sources: &[HostBuffer], mut into: &mut [T]) {
+fn concatenate(sources: &[HostBuffer], into: &mut HostBuffer) {
+    let mut at = 0;
     for source in sources {
-        let source = source.as_slice::<T>();
-        let (now, later) = into.split_at_mut(source.len());
-        now.copy_from_slice(source);
-        into = later;
+        into.copy_elements(at, source, 0..source.len());
+        at += source.len();
     }
 }
 

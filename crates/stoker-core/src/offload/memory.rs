@@ -1,7 +1,7 @@
 //! Regions in ordinary memory, for every target that keeps its bytes there.
 
 use super::{Place, Region, RegionSpec};
-use crate::{DType, Error, HostBuffer, Result, Ticket};
+use crate::{Error, HostBuffer, Result, Ticket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -109,10 +109,10 @@ impl RegionSpec {
     pub fn check(&self, at: usize, buffer: &HostBuffer, doing: &str) -> Result<()> {
         let (unit, role) = (&self.unit, self.role);
         if buffer.dtype() != self.dtype {
-            return Err(Error::OutOfRange {
-                what: format!("bytes of an element of the buffer for {doing} {role} of unit `{unit}`"),
-                found: buffer.dtype().size() as u64,
-                wanted: self.dtype.size() as u64,
+            return Err(Error::WrongType {
+                what: format!("the buffer for {doing} {role} of unit `{unit}`"),
+                found: buffer.dtype(),
+                wanted: self.dtype,
             });
         }
         let end = at.saturating_add(buffer.len());
@@ -134,22 +134,15 @@ impl Region for MemoryRegion {
 
     fn read(&mut self, at: usize, mut into: HostBuffer) -> Result<Ticket<HostBuffer>> {
         self.check(at, &into, "reading")?;
-        // In range: `check` compared both ends.
+        // In range and of one type: `check` compared them.
         let range = at..at + into.len();
-        match self.spec.dtype {
-            DType::F32 => into.as_mut_slice().copy_from_slice(&self.memory.as_slice::<f32>()[range]),
-            DType::F64 => into.as_mut_slice().copy_from_slice(&self.memory.as_slice::<f64>()[range]),
-        }
+        into.copy_elements(0, &self.memory, range);
         Ok(Ticket::ready(into))
     }
 
     fn write(&mut self, at: usize, from: HostBuffer) -> Result<Ticket<HostBuffer>> {
         self.check(at, &from, "writing")?;
-        let range = at..at + from.len();
-        match self.spec.dtype {
-            DType::F32 => self.memory.as_mut_slice::<f32>()[range].copy_from_slice(from.as_slice()),
-            DType::F64 => self.memory.as_mut_slice::<f64>()[range].copy_from_slice(from.as_slice()),
-        }
+        self.memory.copy_elements(at, &from, 0..from.len());
         Ok(Ticket::ready(from))
     }
 
@@ -161,7 +154,7 @@ impl Region for MemoryRegion {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Role;
+    use crate::{DType, Role};
 
     fn region(elements: usize) -> Result<MemoryRegion> {
         let spec = RegionSpec { unit: "u".into(), role: Role::Gradients, dtype: DType::F32, elements };
@@ -178,7 +171,7 @@ mod tests {
                 .starts_with("the end of reading gradients of unit `u` is 5")
         );
         assert!(message(region.write(usize::MAX, HostBuffer::zeros::<f32>(3))).contains("at most or exactly 4"));
-        assert!(message(region.write(0, HostBuffer::zeros::<f64>(1))).starts_with("bytes of an element"));
+        assert!(message(region.write(0, HostBuffer::zeros::<f64>(1))).contains("is of f64, f32 is wanted"));
         let moved_out = region.host().unwrap().take();
         assert!(message(region.read(0, HostBuffer::zeros::<f32>(1))).contains("was `host` not put back?"));
         *region.host().unwrap() = moved_out;
