@@ -1,6 +1,7 @@
 //! One call of a unit.
 
 use crate::boundary::Link;
+use crate::current;
 use crate::flow::{FloatMap, Flow};
 use crate::ops::{depth, gather, leave, mark};
 use crate::raise::or_raise;
@@ -29,7 +30,7 @@ fn train<M: Module, I: Flow, O: Flow>(link: &UnitLink, template: &M, input: I, f
     or_raise(with_engine!(&mut *unit.shared.engine(), engine => engine.begin_call(unit.id, true)));
     let mark = mark_input(unit, &input);
     let live = template.clone().map(&mut Live { link, mark });
-    let output = forward(&live, input);
+    let output = current::within(&unit.shared, || forward(&live, input));
     // Nothing but the graph may keep views of the slab from here on.
     drop(live);
     with_engine!(&mut *unit.shared.engine(), engine => engine.end_call(unit.id));
@@ -51,7 +52,8 @@ fn evaluate<M: Module, I: Flow, O: Flow>(
     let mark = Tensor::<1>::zeros([1], &device);
     // `valid` turns training behaviour off: batch-norm uses its running statistics, dropout does nothing.
     let live = template.clone().map(&mut Live { link, mark }).valid();
-    let output = forward(&live, input.map_floats(&mut WithoutAutodiff));
+    let input = input.map_floats(&mut WithoutAutodiff);
+    let output = current::within(&unit.shared, || forward(&live, input));
     drop(live);
     with_engine!(&mut *unit.shared.engine(), engine => engine.end_call(unit.id));
     output

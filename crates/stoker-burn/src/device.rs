@@ -2,6 +2,7 @@
 
 use crate::{Error, Result};
 use burn::tensor::Device;
+use stoker_core::DType;
 
 /// A Burn backend that stoker has a bridge for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,11 +31,14 @@ pub struct DeviceSettings {
     pub checkpointing: Checkpointing,
     /// Parameters of fewer bytes are copied out of the slab, so that a graph that keeps one does not keep the slab.
     pub copy_below: u64,
+    /// Type that f32 parameters are computed with: [`DType::F32`], [`DType::BF16`] or [`DType::F16`]. Float inputs of a
+    /// unit are cast to the type of its parameters.
+    pub compute: DType,
 }
 
 impl Default for DeviceSettings {
     fn default() -> Self {
-        Self { backend: Backend::Flex, checkpointing: Checkpointing::None, copy_below: 256 << 10 }
+        Self { backend: Backend::Flex, checkpointing: Checkpointing::None, copy_below: 256 << 10, compute: DType::F32 }
     }
 }
 

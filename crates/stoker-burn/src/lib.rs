@@ -10,6 +10,8 @@
 //! |---|---|
 //! | `unit` | [`Unit`]: the part of a model that is gathered and released together |
 //! | `call` | one call of a unit: mark, lazy parameters, leave |
+//! | `current` | the rank that a call belongs to |
+//! | `parameters` | what is said of parameters by their names |
 //! | `depth` | in which order backward runs, and how marks make it so |
 //! | `flow` | what may go in and out of a call |
 //! | `ops` | gather, mark and leave as Burn autodiff operations |
@@ -28,6 +30,7 @@ mod adopt;
 mod boundary;
 mod bridge;
 mod call;
+mod current;
 mod depth;
 mod device;
 mod error;
@@ -35,6 +38,7 @@ mod flow;
 pub mod init;
 pub mod nn;
 mod ops;
+mod parameters;
 mod raise;
 mod rank;
 mod shared;
@@ -45,5 +49,6 @@ mod weights;
 pub use device::{Backend, Checkpointing, DeviceSettings};
 pub use error::{Error, Result};
 pub use flow::{FloatMap, Flow};
+pub use parameters::{ParameterGroup, ParameterRules, RunningStatistics};
 pub use rank::{Rank, Step};
 pub use unit::Unit;

@@ -5,6 +5,7 @@ use crate::bridge::flex::FlexBridge;
 #[cfg(feature = "libtorch")]
 use crate::bridge::libtorch::LibTorchBridge;
 use crate::device::{Backend, DeviceSettings};
+use crate::parameters::{ParameterRules, RunningStatistics};
 use crate::raise::catch;
 use crate::shared::{AnyEngine, Mode, Shared, UnitHandle, UnitLink, with_engine};
 use crate::survey::survey;
@@ -14,6 +15,7 @@ use burn::module::Module;
 use burn::tensor::{Device, Tensor};
 use std::collections::HashMap;
 use std::path::Path;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 use stoker_core::Communicator;
 use stoker_engine::{Engine, Ledger, Moved, Plugins, Settings, StepReport};
@@ -26,6 +28,8 @@ pub struct Rank {
     device_settings: DeviceSettings,
     device: Device,
     seed: u64,
+    rules: ParameterRules,
+    running_statistics: RunningStatistics,
     built: OnceLock<Built>,
 }
 
@@ -33,6 +37,8 @@ pub struct Rank {
 struct Built {
     shared: Arc<Shared>,
     sharded: HashMap<String, Sharded>,
+    /// Backwards since the last update.
+    micro_batches: AtomicU32,
 }
 
 /// What one step did.
@@ -51,7 +57,30 @@ impl Rank {
     /// [`Error::BackendMissing`].
     pub fn new(settings: Settings, device_settings: DeviceSettings, plugins: Plugins, seed: u64) -> Result<Self> {
         let device = device_settings.device()?;
-        Ok(Self { settings, plugins, device_settings, device, seed, built: OnceLock::new() })
+        Ok(Self {
+            settings,
+            plugins,
+            device_settings,
+            device,
+            seed,
+            rules: ParameterRules::default(),
+            running_statistics: RunningStatistics::default(),
+            built: OnceLock::new(),
+        })
+    }
+
+    /// Parameters that are trained in a way of their own, or not at all.
+    #[must_use]
+    pub fn with_parameter_rules(mut self, rules: ParameterRules) -> Self {
+        self.rules = rules;
+        self
+    }
+
+    /// Whose running statistics count.
+    #[must_use]
+    pub fn with_running_statistics(mut self, running_statistics: RunningStatistics) -> Self {
+        self.running_statistics = running_statistics;
+        self
     }
 
     /// The device, with autodiff: where training inputs belong.
@@ -105,17 +134,28 @@ impl Rank {
         let (model, sharded) = adopt(model, &shared, survey.buffers, self.seed, weights.as_mut())?;
         // Until every rank has drawn its weights, nobody else may use the process's random generator.
         with_engine!(&*shared.engine(), engine => engine.barrier("weights are loaded"))?;
-        let _ = self.built.set(Built { shared, sharded });
+        let _ = self.built.set(Built { shared, sharded, micro_batches: AtomicU32::new(0) });
         Ok(model)
     }
 
-    /// One step: the loss, its backward, and the update with `learning_rate`. Every rank must call it.
+    /// One step of one micro-batch: [`accumulate`](Self::accumulate), then [`update`](Self::update).
     ///
-    /// `loss` gives the mean over this rank's part of the batch; the step uses the mean over all ranks.
+    /// # Errors
+    /// As these.
+    pub fn step(&self, learning_rate: f64, loss: impl FnOnce() -> Tensor<1>) -> Result<Step> {
+        let loss = self.accumulate(loss)?;
+        let report = self.update(learning_rate)?;
+        Ok(Step { loss, report })
+    }
+
+    /// The loss of a micro-batch and its backward; gives the loss. Every rank must call it.
+    ///
+    /// `loss` gives the mean over this rank's part of the micro-batch. The update takes the mean over all ranks and all
+    /// micro-batches since the last one.
     ///
     /// # Errors
     /// Whatever went wrong in it, on this rank or another. The rank is unusable after that.
-    pub fn step(&self, learning_rate: f64, loss: impl FnOnce() -> Tensor<1>) -> Result<Step> {
+    pub fn accumulate(&self, loss: impl FnOnce() -> Tensor<1>) -> Result<f64> {
         let built = self.built()?;
         let result = catch(
             || {
@@ -123,8 +163,24 @@ impl Rank {
                 let loss = loss();
                 let value = f64::from(loss.clone().into_scalar::<f32>());
                 drop(loss.backward());
-                let report = with_engine!(&mut *built.shared.engine(), engine => engine.step(learning_rate, 1))?;
-                Ok(Step { loss: value, report })
+                built.micro_batches.fetch_add(1, Ordering::Relaxed);
+                Ok(value)
+            },
+            || whereabouts(&built.shared),
+        );
+        self.report(result)
+    }
+
+    /// Ends a step: the gradients since the last one become one update with `learning_rate`. Every rank must call it.
+    ///
+    /// # Errors
+    /// Whatever went wrong in it, on this rank or another. The rank is unusable after that.
+    pub fn update(&self, learning_rate: f64) -> Result<StepReport> {
+        let built = self.built()?;
+        let result = catch(
+            || {
+                let micro_batches = built.micro_batches.swap(0, Ordering::Relaxed);
+                Ok(with_engine!(&mut *built.shared.engine(), engine => engine.step(learning_rate, micro_batches))?)
             },
             || whereabouts(&built.shared),
         );

@@ -43,6 +43,6 @@ pub use bridge::{Bridge, Landing};
 pub use engine::{Engine, Moved, Plugins};
 pub use error::{Error, Result};
 pub use ledger::{Allotment, Ledger, Peak};
-pub use settings::{Settings, Stage};
+pub use settings::{Clipping, DynamicLossScale, LossScale, Settings, Stage};
 pub use step::{Outcome, StepReport};
 pub use unit::{ParameterId, UnitId, UnitSpec};

@@ -1,6 +1,7 @@
 //! What the engine is told.
 
 use std::time::Duration;
+use stoker_core::DType;
 
 /// How much is sharded: see [Note: Stages](crate).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -33,6 +34,50 @@ impl Stage {
     }
 }
 
+/// How gradients that overflow the range of f16 are kept in it: the loss is multiplied before backward, and the gradient
+/// divided again before the update.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum LossScale {
+    /// Not at all.
+    None,
+    /// By the same number in every step.
+    Static(f64),
+    /// By a number that is halved when a gradient overflows and doubled when none has for a while.
+    Dynamic(DynamicLossScale),
+}
+
+/// See [`LossScale::Dynamic`]; the meaning of each is DeepSpeed's.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct DynamicLossScale {
+    /// The scale begins at 2 to this power.
+    pub initial_power: u32,
+    /// Steps without an overflow after which the scale is doubled; at least 1.
+    pub window: u32,
+    /// Overflows that are borne before the scale is halved; 1 halves at once.
+    pub hysteresis: u32,
+    /// Whether every good step makes the scale bear `hysteresis` overflows again, not only a doubling.
+    pub consecutive_hysteresis: bool,
+    /// The scale does not go below this.
+    pub minimum: f64,
+}
+
+impl Default for DynamicLossScale {
+    fn default() -> Self {
+        Self { initial_power: 16, window: 1000, hysteresis: 2, consecutive_hysteresis: false, minimum: 1.0 }
+    }
+}
+
+/// How large a gradient may be.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Clipping {
+    /// Any.
+    None,
+    /// The mean gradient of the whole model is scaled down to this global L2 norm if it is longer (Pascanu et al., 2013).
+    Norm(f64),
+    /// Every element of the mean gradient is cut to this magnitude.
+    Value(f64),
+}
+
 /// Settings of an engine. Bytes and times are a rank's own.
 #[derive(Debug, Clone)]
 pub struct Settings {
@@ -55,6 +100,14 @@ pub struct Settings {
     pub device_memory_limit: Option<u64>,
     /// Bytes of host memory that the engine may use.
     pub host_memory_limit: Option<u64>,
+    /// Type in which gradients are reduced and kept until the update; `None` for the one that their unit computes in.
+    pub gradients: Option<DType>,
+    /// How gradients are kept in the range of their type.
+    pub loss_scale: LossScale,
+    /// Steps in a row that may be skipped before the run ends; 0 for any number.
+    pub max_consecutive_skips: u32,
+    /// How large a gradient may be.
+    pub clipping: Clipping,
     /// How long the update thread may be waited for.
     pub timeout: Duration,
 }
@@ -71,6 +124,10 @@ impl Default for Settings {
             reshard_after_forward: true,
             device_memory_limit: None,
             host_memory_limit: None,
+            gradients: Some(DType::F32),
+            loss_scale: LossScale::None,
+            max_consecutive_skips: 0,
+            clipping: Clipping::None,
             timeout: Duration::from_secs(60),
         }
     }

@@ -29,6 +29,10 @@ pub struct StepReport {
     pub gradient_norm: f64,
     /// Learning rate that it used.
     pub learning_rate: f64,
+    /// Loss scale that its gradients had; 1 if none is used.
+    pub loss_scale: f64,
+    /// Steps skipped in a row, this one included.
+    pub consecutive_skips: u32,
 }
 
 impl<B: Bridge> Engine<B> {
@@ -71,7 +75,14 @@ impl<B: Bridge> Engine<B> {
             self.hold(unit).until_backward = false;
         }
         self.order.next_step();
-        Ok(StepReport { outcome, updates: self.updates, gradient_norm, learning_rate })
+        Ok(StepReport {
+            outcome,
+            updates: self.updates,
+            gradient_norm,
+            learning_rate,
+            loss_scale: 1.0,
+            consecutive_skips: 0,
+        })
     }
 
     /// Makes all ranks see which parameters got a gradient on any of them, and reduces what was not reduced yet.

@@ -129,6 +129,7 @@ fn rank_of(settings: &Settings, rank: usize, communicator: Arc<dyn Communicator>
             Checkpointing::Balanced => stoker_burn::Checkpointing::Balanced,
         },
         copy_below: settings.schedule.copy_below,
+        compute: stoker_core::DType::F32,
     };
     let burn = stoker_burn::Rank::new(engine_settings(settings)?, device, plugins, settings.run.seed)?;
     Ok(Rank::new(burn, settings.clone()))
@@ -155,6 +156,7 @@ fn engine_settings(settings: &Settings) -> Result<stoker_engine::Settings> {
         device_memory_limit: limit(device.memory_limit),
         host_memory_limit: limit(host.memory_limit).map(|bytes| bytes / run.ranks.max(1) as u64),
         timeout: run.timeout(),
+        ..stoker_engine::Settings::default()
     })
 }
 

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use stoker::core::registry::{Build, Plugin};
 use stoker::core::{
-    DType, Error, HostBuffer, OffloadTarget, Place, Region, RegionSpec, Result, TargetTraits, Ticket, inventory,
+    Error, HostBuffer, OffloadTarget, Place, Region, RegionSpec, Result, TargetTraits, Ticket, inventory,
 };
 
 inventory::submit! {
@@ -66,22 +66,14 @@ impl Region for FileRegion {
     fn read(&mut self, at: usize, mut into: HostBuffer) -> Result<Ticket<HostBuffer>> {
         self.spec.check(at, &into, "read")?;
         let offset = (at * self.spec.dtype.size()) as u64;
-        let bytes = match self.spec.dtype {
-            DType::F32 => bytemuck::cast_slice_mut(into.as_mut_slice::<f32>()),
-            DType::F64 => bytemuck::cast_slice_mut(into.as_mut_slice::<f64>()),
-        };
-        self.file.read_exact_at(bytes, offset).map_err(failed("reading"))?;
+        self.file.read_exact_at(into.as_mut_bytes(), offset).map_err(failed("reading"))?;
         Ok(Ticket::ready(into))
     }
 
     fn write(&mut self, at: usize, from: HostBuffer) -> Result<Ticket<HostBuffer>> {
         self.spec.check(at, &from, "write")?;
         let offset = (at * self.spec.dtype.size()) as u64;
-        let bytes: &[u8] = match self.spec.dtype {
-            DType::F32 => bytemuck::cast_slice(from.as_slice::<f32>()),
-            DType::F64 => bytemuck::cast_slice(from.as_slice::<f64>()),
-        };
-        self.file.write_all_at(bytes, offset).map_err(failed("writing"))?;
+        self.file.write_all_at(from.as_bytes(), offset).map_err(failed("writing"))?;
         Ok(Ticket::ready(from))
     }
 
