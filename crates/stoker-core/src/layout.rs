@@ -1,5 +1,7 @@
 //! How a unit's parameters lie in one flat vector, and which rank keeps which part of it.
 
+mod rearrange;
+
 use crate::{Error, Result};
 use fnv::FnvHasher;
 use std::hash::{Hash, Hasher};
