@@ -88,16 +88,15 @@ mod tests {
             proptest::collection::vec(rank, world)
         });
         (cuts, any::<proptest::sample::Index>()).prop_map(|(lengths, first)| {
-            // One piece of each rank in turn, starting anywhere.
+            // One range of each rank in turn, starting with any.
             let (world, most) = (lengths.len(), lengths.iter().map(Vec::len).max().unwrap_or(0));
-            let mut shards: Vec<_> = lengths.iter().map(|lengths| vec![0..0; lengths.len()]).collect();
+            let first = first.index(world);
+            let mut shards = vec![Vec::new(); world];
             let mut at = 0;
-            for number in 0..most {
-                for rank in (0..world).map(|rank| (rank + first.index(world)) % world) {
-                    let Some(length) = lengths[rank].get(number) else { continue };
-                    shards[rank][number] = at..at + length;
-                    at += length;
-                }
+            for (number, rank) in (0..most).flat_map(|number| (first..first + world).map(move |rank| (number, rank))) {
+                let length = lengths[rank % world].get(number).copied().unwrap_or(0);
+                shards[rank % world].push(at..at + length);
+                at += length;
             }
             plan(at, shards)
         })
