@@ -23,7 +23,13 @@ pub struct Exchanged {
 /// A ticket needs every rank to have made the call, not to wait for it: ranks may wait in any order, late, or never
 /// (a dropped ticket). What every rank has called is completed even if a rank leaves afterwards.
 ///
-/// Sums are taken in the order of the ranks, so the result depends on neither timing nor chunking.
+/// Gathers and broadcasts move elements of any type to the bit, NaN included.
+///
+/// [Note: Sums] Sums depend on neither timing nor chunking, and every rank gets the same bits. In f32 and f64 they are
+/// taken in the order of the ranks, and every addition is rounded: there is one right result. In f16 and bf16 it is left
+/// to the communicator whether it adds in a wider type and how often it rounds: the result differs from the exact sum
+/// by at most [`world`](Self::world) units in the last place of the sum of the magnitudes (where that is finite in the
+/// type). Ranks that need more sum in f32.
 pub trait Communicator: Debug + Send + Sync {
     /// This rank, from 0.
     fn rank(&self) -> usize;
@@ -34,7 +40,8 @@ pub trait Communicator: Debug + Send + Sync {
     /// Concatenates every rank's `shard` in `full` (`world` times as long), in the order of the ranks.
     ///
     /// # Errors
-    /// See the trait; [`Error::OutOfRange`](crate::Error::OutOfRange) when the lengths do not fit.
+    /// See the trait; [`Error::OutOfRange`](crate::Error::OutOfRange) when the lengths do not fit,
+    /// [`Error::WrongType`](crate::Error::WrongType) when the types of the two buffers differ.
     fn all_gather(&self, call: &str, shard: HostBuffer, full: HostBuffer) -> Result<Ticket<Exchanged>>;
 
     /// Sums every rank's `full`; this rank's part of the sum lands in `shard` (a `world`-th as long).
@@ -52,7 +59,7 @@ pub trait Communicator: Debug + Send + Sync {
     /// Replaces `buffer` by `root`'s.
     ///
     /// # Errors
-    /// See the trait.
+    /// See the trait; [`Error::OutOfRange`](crate::Error::OutOfRange) when there is no such root.
     fn broadcast(&self, call: &str, root: usize, buffer: HostBuffer) -> Result<Ticket<HostBuffer>>;
 
     /// Ready when every rank has called it.

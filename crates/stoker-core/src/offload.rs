@@ -115,7 +115,9 @@ pub trait OffloadTarget: Debug + Send + Sync {
 /// A piece of a target.
 ///
 /// A failed write leaves the region's earlier contents readable. Ranges outside the region are refused with
-/// [`Error::OutOfRange`](crate::Error::OutOfRange) before anything is moved.
+/// [`Error::OutOfRange`](crate::Error::OutOfRange), buffers of another type with
+/// [`Error::WrongType`](crate::Error::WrongType), before anything is moved. [`RegionSpec::check`] does both. Elements are
+/// kept to the bit, NaN included.
 pub trait Region: Debug + Send {
     /// What it was made for.
     fn spec(&self) -> &RegionSpec;

@@ -8,8 +8,8 @@ use std::time::Duration;
 use stoker_core::{Communicator, Result, Ticket};
 
 pub use exchange::{
-    allreduce_is_the_same_everywhere, barriers_hold, collectives_are_right, dropped_tickets_hold_nobody_up,
-    many_may_be_in_flight, wrong_lengths_are_refused,
+    allreduce_is_the_same_everywhere, barriers_hold, bits_are_only_moved, collectives_are_right,
+    dropped_tickets_hold_nobody_up, many_may_be_in_flight, wrong_lengths_are_refused,
 };
 pub use failure::{disagreement_is_told_to_all, lost_ranks_are_named, served_ranks_may_leave, silent_ranks_are_named};
 
@@ -27,10 +27,11 @@ const IMPATIENT: Duration = Duration::from_millis(100);
 /// Panics unless the groups that `make` makes do what they must.
 ///
 /// Its laws are public, too, for a communicator that can be held to some only. What they ask of texts: an error's calls
-/// contain the operation as the trait calls it, the call's name, its type (`f32`) and its count; a late rank is told as
-/// `rank 2`.
+/// contain the operation as the trait calls it, the call's name, its type (`f32`, `bf16`) and its count; a late rank
+/// is told as `rank 2`.
 pub fn conforms(make: impl Make) {
     collectives_are_right(&make);
+    bits_are_only_moved(&make);
     allreduce_is_the_same_everywhere(&make);
     many_may_be_in_flight(&make);
     barriers_hold(&make);

@@ -105,7 +105,7 @@ impl RegionSpec {
     /// [`Region::write`] owes before it moves anything. `doing` is for the message.
     ///
     /// # Errors
-    /// [`Error::OutOfRange`].
+    /// [`Error::WrongType`], [`Error::OutOfRange`].
     pub fn check(&self, at: usize, buffer: &HostBuffer, doing: &str) -> Result<()> {
         let (unit, role) = (&self.unit, self.role);
         if buffer.dtype() != self.dtype {
