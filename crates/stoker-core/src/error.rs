@@ -107,12 +107,13 @@ pub enum Error {
     },
     /// Ranks made different collective calls.
     #[error(
-        "ranks disagree about collective {number}: after {}, rank {rank} calls {mine}, rank {other} calls {theirs}. Every rank must run the same units in the same order; where one has no use for a unit it calls `Unit::skip`", calls(.before)
+        "ranks disagree about collective {number}: rank {rank} calls {mine}, rank {other} calls {theirs}{}. Every rank must run the same units in the same order; where one has no use for a unit it calls `Unit::skip`", calls(.before)
     )]
     Disagree {
         /// How many collectives came before it.
         number: u64,
-        /// The last calls before it, which both ranks made.
+        /// The last calls before it, oldest first, which both ranks made; none if it is the first, or if the
+        /// communicator remembers none.
         before: Vec<String>,
         /// The rank that noticed.
         rank: usize,
@@ -157,8 +158,12 @@ fn list(names: &[String]) -> String {
     if names.is_empty() { "none".to_owned() } else { names.join(", ") }
 }
 
-fn calls(names: &[String]) -> String {
-    if names.is_empty() { "no other call".to_owned() } else { format!("the same calls ({})", names.join(", ")) }
+fn calls(before: &[String]) -> String {
+    if before.is_empty() {
+        String::new()
+    } else {
+        format!(" (the last calls of both before it: {})", before.join(", "))
+    }
 }
 
 fn did_you_mean(nearest: &Option<String>) -> String {

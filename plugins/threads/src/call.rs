@@ -75,6 +75,12 @@ impl Call {
         there.filter(|(_, other)| *other != fingerprint).map(|(rank, other)| (rank, other.to_string())).next()
     }
 
+    /// What was called, as long as not every rank has come.
+    pub(crate) fn waits_for_more(&self) -> Option<&Fingerprint> {
+        let Stage::Meeting(deposits) = &self.stage else { return None };
+        deposits.iter().flatten().map(|deposit| &deposit.fingerprint).next()
+    }
+
     /// Adds `rank`'s deposit; whether it was the last.
     pub(crate) fn deposit(&mut self, rank: usize, deposit: Deposit) -> bool {
         let Stage::Meeting(deposits) = &mut self.stage else { return false };

@@ -27,10 +27,9 @@ impl Fingerprint {
         Self { operation, name: name.to_owned(), dtype: buffer.dtype(), count: buffer.len() }
     }
 
-    /// Operation and name.
+    /// Operation and name: enough to recognise a call that all ranks made alike.
     pub(crate) fn short(&self) -> String {
-        let text = self.to_string();
-        text.split_once(" of ").map_or_else(|| text.clone(), |(short, _)| short.to_owned())
+        format!("{} `{}`", self.operation, self.name)
     }
 
     /// Checks the second buffer of a call: `many` is as long as `world` times `one`.
@@ -52,15 +51,26 @@ impl Fingerprint {
     }
 }
 
+impl fmt::Display for Operation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Operation::AllGather => "all_gather",
+            Operation::ReduceScatter => "reduce_scatter",
+            Operation::AllReduce => "all_reduce",
+            Operation::Broadcast { .. } => "broadcast",
+            Operation::Barrier => "barrier",
+        })
+    }
+}
+
 impl fmt::Display for Fingerprint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { operation, name, dtype, count } = self;
+        write!(f, "{operation} `{name}`")?;
         match operation {
-            Operation::AllGather => write!(f, "all_gather `{name}` of {count} x {dtype}"),
-            Operation::ReduceScatter => write!(f, "reduce_scatter `{name}` of {count} x {dtype}"),
-            Operation::AllReduce => write!(f, "all_reduce `{name}` of {count} x {dtype}"),
-            Operation::Broadcast { root } => write!(f, "broadcast `{name}` of {count} x {dtype} from rank {root}"),
-            Operation::Barrier => write!(f, "barrier `{name}`"),
+            Operation::Barrier => Ok(()),
+            Operation::Broadcast { root } => write!(f, " of {count} x {dtype} from rank {root}"),
+            _ => write!(f, " of {count} x {dtype}"),
         }
     }
 }

@@ -35,6 +35,17 @@ struct State {
     agreed: VecDeque<String>,
 }
 
+impl State {
+    /// The last calls before call `number`, oldest first. Whoever makes that call has made all of these, and so has
+    /// whoever made it already, but other ranks may be far behind: what not every rank has made comes after what is
+    /// agreed.
+    fn before(&self, number: u64) -> Vec<String> {
+        let open = self.calls.range(..number).filter_map(|(_, call)| Some(call.waits_for_more()?.short()));
+        let all: Vec<_> = self.agreed.iter().cloned().chain(open).collect();
+        all.iter().skip(all.len().saturating_sub(AGREED)).cloned().collect()
+    }
+}
+
 impl Hub {
     pub(crate) fn new(world: usize, timeout: Duration) -> Self {
         let state =
@@ -75,7 +86,7 @@ impl Hub {
         let call = state.calls.entry(number).or_insert_with(|| Call::new(self.world));
         if let Some(other) = call.disagreement(&deposit.fingerprint) {
             let calls = [(rank, deposit.fingerprint.to_string()), other];
-            let before = state.agreed.iter().cloned().collect();
+            let before = state.before(number);
             return Err(self.fail(state, rank, Story::Disagree { number, before, calls }));
         }
         let name = deposit.fingerprint.short();

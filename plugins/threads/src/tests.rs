@@ -95,6 +95,48 @@ fn a_panic_is_told_to_the_others() {
 }
 
 #[test]
+fn a_disagreement_tells_what_came_before() {
+    let sum = |end: &Arc<dyn Communicator>, name: &str| end.all_reduce(name, HostBuffer::zeros::<f32>(4));
+    let ends = group(2, PATIENT);
+    for step in 0..10 {
+        ends.iter().for_each(|end| drop(sum(end, &format!("sum {step} of 10"))));
+    }
+    let waiting = sum(&ends[0], "unit `a`").unwrap();
+    let theirs = ends[1].barrier("end of step").unwrap_err();
+    let mine = waiting.wait().unwrap_err();
+    let last: Vec<_> = (2..10).map(|step| format!("all_reduce `sum {step} of 10`")).collect();
+    let calls = ["all_reduce `unit `a`` of 4 x f32", "barrier `end of step`"];
+    for (rank, error) in [(0, &mine), (1, &theirs)] {
+        let Error::Disagree { number, before, rank: found, mine, other, theirs } = error else { panic!("{error}") };
+        assert_eq!((*number, *found, *other, before), (10, rank, 1 - rank, &last));
+        assert_eq!([mine.as_str(), theirs.as_str()], [calls[rank], calls[1 - rank]]);
+    }
+    assert_eq!(
+        mine.to_string(),
+        "ranks disagree about collective 10: rank 0 calls all_reduce `unit `a`` of 4 x f32, rank 1 calls barrier `end of \
+         step` (the last calls of both before it: all_reduce `sum 2 of 10`, all_reduce `sum 3 of 10`, all_reduce `sum 4 \
+         of 10`, all_reduce `sum 5 of 10`, all_reduce `sum 6 of 10`, all_reduce `sum 7 of 10`, all_reduce `sum 8 of \
+         10`, all_reduce `sum 9 of 10`). Every rank must run the same units in the same order; where one has no use for \
+         a unit it calls `Unit::skip`"
+    );
+}
+
+#[test]
+fn calls_that_a_third_rank_has_not_made_are_told_as_well() {
+    let ends = group(3, PATIENT);
+    let call = |rank: usize, name: &str| ends[rank].barrier(name).map(drop);
+    (0..3).for_each(|rank| call(rank, "all").unwrap());
+    // Rank 0 is ahead: what it calls after the differing call is no part of the story.
+    ["two", "mine", "later"].iter().for_each(|name| call(0, name).unwrap());
+    call(1, "two").unwrap();
+    let Err(Error::Disagree { number, before, .. }) = call(1, "theirs") else { panic!("they differ") };
+    assert_eq!((number, before), (2, vec!["barrier `all`".to_owned(), "barrier `two`".to_owned()]));
+    // The one that is behind is told the same.
+    let Err(Error::Disagree { before, .. }) = call(2, "two") else { panic!("the group is unusable") };
+    assert_eq!(before, ["barrier `all`", "barrier `two`"]);
+}
+
+#[test]
 fn errors_read_well() {
     let ends = group(3, Duration::from_millis(1));
     drop(ends[0].all_reduce("unit `a`", HostBuffer::zeros::<f32>(4)));
@@ -102,7 +144,8 @@ fn errors_read_well() {
     assert_eq!(
         error,
         "ranks disagree about collective 0: rank 2 calls broadcast `unit `b`` of 4 x f32 from rank 1, rank 0 calls \
-         all_reduce `unit `a`` of 4 x f32. Every rank must run the same units in the same order"
+         all_reduce `unit `a`` of 4 x f32. Every rank must run the same units in the same order; where one has no use \
+         for a unit it calls `Unit::skip`"
     );
     let ends = group(4, Duration::from_millis(1));
     let ticket = ends[1].reduce_scatter("grads", HostBuffer::zeros::<f32>(8), HostBuffer::zeros::<f32>(2)).unwrap();

@@ -34,9 +34,11 @@ fn assert_unusable(end: &dyn Communicator, first: &Error) {
 
 /// Name, type, count, operation, root: all ranks get an error that quotes both calls.
 pub fn disagreement_is_told_to_all(make: &impl Make) {
-    let cases: [(&str, [&str; 2], Odd); 6] = [
+    let cases: [(&str, [&str; 2], Odd); 7] = [
         ("name", ["left", "right"], |end, odd| reduce(end, if odd { "left" } else { "right" }, DType::F32, 7)),
         ("type", ["f32", "f64"], |end, odd| reduce(end, "c", if odd { DType::F32 } else { DType::F64 }, 7)),
+        // Of one size: the counts and the bytes are the same.
+        ("narrow type", ["f16", "bf16"], |end, odd| reduce(end, "c", if odd { DType::F16 } else { DType::BF16 }, 7)),
         ("count", ["701", "702"], |end, odd| reduce(end, "c", DType::F32, if odd { 701 } else { 702 })),
         ("operation", ["all_reduce", "barrier"], |end, odd| match odd {
             true => reduce(end, "c", DType::F32, 0),
@@ -60,10 +62,18 @@ pub fn disagreement_is_told_to_all(make: &impl Make) {
                 let Err(error) = call(end.as_ref(), end.rank() == odd_one) else {
                     panic!("{case}: goes unnoticed");
                 };
-                let Error::Disagree { rank, other, mine, theirs, .. } = &error else { panic!("{case}: {error}") };
+                let Error::Disagree { rank, other, mine, theirs, before, .. } = &error else {
+                    panic!("{case}: {error}")
+                };
                 assert!(rank != other && [*rank, *other].contains(&odd_one), "{case}: names the ranks: {error}");
                 assert_ne!(*other, end.rank(), "{case}: tells it from its own side: {error}");
+                assert_ne!(mine, theirs, "{case}: quotes both calls: {error}");
                 let (odd, even) = if *rank == odd_one { (mine, theirs) } else { (theirs, mine) };
+                // To remember the calls before it is a courtesy; to remember others is not.
+                assert!(
+                    before.is_empty() || before.len() == 1 && before[0].contains("begin"),
+                    "{case}: only `begin` comes before it: {error}"
+                );
                 assert!(odd.contains(quotes[0]) && even.contains(quotes[1]), "{case}: quotes both calls: {error}");
                 assert_unusable(end.as_ref(), &error);
             });
