@@ -1,13 +1,17 @@
-//! Plugins that fail where a test wants it, around real ones.
+//! Plugins that fail or dawdle where a test wants it, around real ones.
 
 mod communicator;
 mod gate;
+mod late;
+mod late_target;
 mod target;
 
 pub use communicator::{Collective, Delayed, Fault, FaultyCommunicator};
 pub use gate::{Gate, Opener, gate};
+pub use late_target::LateTarget;
 pub use target::{Access, FaultyTarget, When};
 
+use late::Delays;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Counts calls, and says once that the wanted one has come.

@@ -11,7 +11,7 @@ const ELEMENTS: usize = 1000;
 
 /// Panics unless a target does what it must. `make` gives a new, empty target.
 ///
-/// Give it one with a small capacity too (at most 64 MiB): only such a one is filled to its end.
+/// Give it one with a small capacity too (16 kB to 64 MiB): only such a one is filled to its end.
 pub fn conforms(make: impl Fn() -> Arc<dyn OffloadTarget>) {
     for law in [starts_as_zeros, keeps_what_is_written, refuses_what_does_not_fit, host_is_the_memory] {
         let target = make();

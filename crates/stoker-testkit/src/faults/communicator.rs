@@ -1,12 +1,9 @@
 //! Communicators that fail or dawdle.
 
-use super::{Countdown, Gate};
-use crate::values;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread;
+use super::{Countdown, Delays, Gate};
+use std::sync::Arc;
 use stoker_core::communicator::Exchanged;
-use stoker_core::{Communicator, Completion, Error, HostBuffer, Result, Ticket};
+use stoker_core::{Communicator, Error, HostBuffer, Result, Ticket};
 
 /// A collective operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -119,43 +116,19 @@ impl Communicator for FaultyCommunicator {
 #[derive(Debug)]
 pub struct Delayed {
     inner: Arc<dyn Communicator>,
-    state: Mutex<u64>,
+    delays: Delays,
 }
 
 impl Delayed {
-    /// Delays that follow from `seed` and the rank.
+    /// Delays all calls; how much follows from `seed` and the rank.
     pub fn new(inner: Arc<dyn Communicator>, seed: u64) -> Self {
-        let state = Mutex::new(seed ^ (inner.rank() as u64) << 32);
-        Self { inner, state }
+        let delays = Delays::new(seed ^ (inner.rank() as u64) << 32);
+        Self { inner, delays }
     }
 
-    fn next(&self) -> u64 {
-        // A few long delays among many short ones; on a busy machine a yield is a whole time slice.
-        let bits = values::next(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner));
-        if bits.is_multiple_of(8) { bits >> 60 } else { bits >> 62 }
-    }
-
-    fn dawdle<T: Send + 'static>(&self, call: impl FnOnce() -> Result<Ticket<T>>) -> Result<Ticket<T>> {
-        (0..self.next()).for_each(|_| thread::yield_now());
-        let ticket = call()?;
-        Ok(Ticket::pending(Slow { ticket, yields: self.next(), asked: AtomicU64::new(0) }))
-    }
-}
-
-struct Slow<T> {
-    ticket: Ticket<T>,
-    yields: u64,
-    asked: AtomicU64,
-}
-
-impl<T: Send + 'static> Completion<T> for Slow<T> {
-    fn wait(self: Box<Self>) -> Result<T> {
-        (0..self.yields).for_each(|_| thread::yield_now());
-        self.ticket.wait()
-    }
-
-    fn is_ready(&self) -> bool {
-        self.asked.fetch_add(1, Ordering::Relaxed) >= self.yields.min(4) && self.ticket.is_ready()
+    /// Delays one in so many `calls`, at random, and that one for longer.
+    pub fn one_in(self, calls: u64) -> Self {
+        Self { delays: self.delays.one_in(calls), ..self }
     }
 }
 
@@ -169,23 +142,23 @@ impl Communicator for Delayed {
     }
 
     fn all_gather(&self, call: &str, shard: HostBuffer, full: HostBuffer) -> Result<Ticket<Exchanged>> {
-        self.dawdle(|| self.inner.all_gather(call, shard, full))
+        self.delays.pass(|| self.inner.all_gather(call, shard, full))
     }
 
     fn reduce_scatter(&self, call: &str, full: HostBuffer, shard: HostBuffer) -> Result<Ticket<Exchanged>> {
-        self.dawdle(|| self.inner.reduce_scatter(call, full, shard))
+        self.delays.pass(|| self.inner.reduce_scatter(call, full, shard))
     }
 
     fn all_reduce(&self, call: &str, buffer: HostBuffer) -> Result<Ticket<HostBuffer>> {
-        self.dawdle(|| self.inner.all_reduce(call, buffer))
+        self.delays.pass(|| self.inner.all_reduce(call, buffer))
     }
 
     fn broadcast(&self, call: &str, root: usize, buffer: HostBuffer) -> Result<Ticket<HostBuffer>> {
-        self.dawdle(|| self.inner.broadcast(call, root, buffer))
+        self.delays.pass(|| self.inner.broadcast(call, root, buffer))
     }
 
     fn barrier(&self, call: &str) -> Result<Ticket<()>> {
-        self.dawdle(|| self.inner.barrier(call))
+        self.delays.pass(|| self.inner.barrier(call))
     }
 
     fn abort(&self, reason: &str) {
