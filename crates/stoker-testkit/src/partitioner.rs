@@ -1,7 +1,9 @@
 //! What every partitioner owes.
 
+use crate::values::assert_same;
 use std::collections::BTreeSet;
-use stoker_core::{ParameterSpec, Partitioner, Plan};
+use stoker_core::half::bf16;
+use stoker_core::{HostBuffer, ParameterSpec, Partitioner, Plan};
 
 /// Panics unless `partitioner` plans parameters of these `sizes` for `world` ranks as it must:
 ///
@@ -9,7 +11,8 @@ use stoker_core::{ParameterSpec, Partitioner, Plan};
 ///   those without elements too;
 /// - the same arguments give the same plan;
 /// - what is scattered to the shards by [`Plan::overlap`] is gathered again, as a whole and parameter by parameter, and
-///   padding stays zero.
+///   padding stays zero;
+/// - [`Plan::packed`] scatters the same, at once and in two parts, and [`Plan::gathered`] undoes it, whatever the type.
 pub fn conforms(partitioner: &dyn Partitioner, sizes: &[usize], world: usize) {
     let specs: Vec<_> = sizes.iter().enumerate().map(|(number, size)| spec(number, *size)).collect();
     let case = format!("{partitioner:?}, sizes {sizes:?}, world {world}");
@@ -76,6 +79,23 @@ fn keeps_every_element(plan: &Plan, case: &str) {
         let found = gather(parameter.range.clone());
         assert_eq!(found, flat[parameter.range.clone()], "{case}: `{}` is not what was scattered", parameter.spec.path);
     }
+    let narrow = |values: &[u32]| values.iter().map(|value| bf16::from_bits(*value as u16)).collect::<Vec<_>>();
+    let wide = |values: &[u32]| values.iter().map(|value| f32::from_bits(*value)).collect::<Vec<_>>();
+    is_rearranged(plan, &flat, &shards, &|values| HostBuffer::from_slice(&narrow(values)), case);
+    is_rearranged(plan, &flat, &shards, &|values| HostBuffer::from_slice(&wide(values)), case);
+}
+
+fn is_rearranged(plan: &Plan, flat: &[u32], shards: &[Vec<u32>], of: &dyn Fn(&[u32]) -> HostBuffer, case: &str) {
+    let length = plan.shard_elements();
+    let full = of(flat);
+    for part in [0..length, 0..length / 3, length / 3..length] {
+        let wanted: Vec<u32> = shards.iter().flat_map(|shard| &shard[part.clone()]).copied().collect();
+        let what = format!("{case}: part {part:?} of every shard, packed");
+        assert_same(&plan.packed(&full, &part), &of(&wanted), &what);
+    }
+    let gathered = plan.gathered(&of(&shards.concat()));
+    assert_same(&gathered, &full, &format!("{case}: shards, gathered"));
+    assert!(!plan.is_in_order() || shards.concat() == flat, "{case}: is not in order but says so");
 }
 
 #[cfg(test)]
