@@ -49,6 +49,22 @@ pub fn add(into: &mut [f32], from: &[f32]) {
     add_equal(into, from);
 }
 
+/// As [`add`]: summed in f32, rounded once.
+///
+/// # Panics
+/// When the slices are not equally long.
+pub fn add_bf16(into: &mut [bf16], from: &[bf16]) {
+    add_wide(into, from, bf16_to_f32, f32_to_bf16);
+}
+
+/// As [`add_bf16`].
+///
+/// # Panics
+/// When the slices are not equally long.
+pub fn add_f16(into: &mut [f16], from: &[f16]) {
+    add_wide(into, from, f16_to_f32, f32_to_f16);
+}
+
 /// Adds `from`, times `scale`, to `into`.
 ///
 /// # Panics
@@ -120,6 +136,18 @@ fn sum_wide<T: Copy + Default>(
             if at == 0 { total.copy_from_slice(wide) } else { add_equal(total, wide) }
         }
         narrow(block, total);
+    }
+}
+
+fn add_wide<T>(into: &mut [T], from: &[T], widen: fn(&mut [f32], &[T]), narrow: fn(&mut [T], &[f32])) {
+    same_length("what is added", from.len(), into.len());
+    let (mut total, mut wide) = ([0.0; BLOCK], [0.0; BLOCK]);
+    for (into, from) in into.chunks_mut(BLOCK).zip(from.chunks(BLOCK)) {
+        let (total, wide) = (&mut total[..into.len()], &mut wide[..into.len()]);
+        widen(total, into);
+        widen(wide, from);
+        add_equal(total, wide);
+        narrow(into, total);
     }
 }
 
@@ -230,6 +258,11 @@ mod tests {
                 let sum = narrow[1..].iter().fold(wide(&narrow[0]), |sum, part| sum + wide(part));
                 prop_assert_eq!(found[at].to_bits(), bf16::from_f32(sum).to_bits());
             }
+            let mut into = narrow[0].clone();
+            add_bf16(&mut into, narrow.last().unwrap());
+            let mut wanted = vec![bf16::NAN; into.len()];
+            sum_bf16(&mut wanted, &[&narrow[0], narrow.last().unwrap()]);
+            prop_assert_eq!(into, wanted);
         }
     }
 
