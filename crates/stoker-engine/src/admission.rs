@@ -1,6 +1,7 @@
 //! What a plan needs, and whether it is there: computed from shapes before anything is allocated.
 
-use crate::{Error, Result, Settings, Stage};
+use crate::engine::gradient_dtype;
+use crate::{Error, Result, Settings, Stage, UnitSpec};
 use std::collections::BTreeMap;
 use stoker_core::{Place, Plan, Role};
 
@@ -22,19 +23,20 @@ impl Needed {
 /// The bytes that the engine itself will use for `plans` (activations are Burn's).
 ///
 /// `target`: where shards are kept; `slots`: state slots of the optimizer.
-fn plan_bytes(settings: &Settings, plans: &[Plan], target: Place, slots: usize) -> Needed {
+fn plan_bytes(settings: &Settings, specs: &[UnitSpec], plans: &[Plan], target: Place, slots: usize) -> Needed {
     let mut needed = Needed::default();
-    let unit_bytes = |plan: &Plan| plan.elements as u64 * 4;
-    let total: u64 = plans.iter().map(unit_bytes).sum();
-    let mut sizes: Vec<u64> = plans.iter().map(unit_bytes).collect();
-    sizes.sort_unstable_by(|a, b| b.cmp(a));
-    let two_largest: u64 = sizes.iter().take(2).sum();
-
-    for plan in plans {
-        let shard = plan.shard_elements() as u64 * 4;
-        needed.add(target, Role::Parameters, shard);
-        needed.add(target, Role::Gradients, shard);
-        needed.add(target, Role::OptimizerState, shard * slots as u64);
+    let sizes = sorted(specs.iter().zip(plans).map(slab_bytes));
+    let total: u64 = sizes.iter().sum();
+    for (spec, plan) in specs.iter().zip(plans) {
+        let shard = plan.shard_elements() as u64;
+        needed.add(target, Role::Parameters, shard * spec.dtype.size() as u64);
+        if spec.has_master() {
+            needed.add(target, Role::MasterParameters, shard * 4);
+        }
+        if spec.trainable {
+            needed.add(target, Role::Gradients, shard * gradient_dtype(settings, spec).size() as u64);
+            needed.add(target, Role::OptimizerState, shard * 4 * slots as u64);
+        }
     }
     if settings.stage == Stage::Three {
         let kept: u64 = sizes.iter().filter(|bytes| **bytes < settings.persistence_threshold).sum();
@@ -44,14 +46,35 @@ fn plan_bytes(settings: &Settings, plans: &[Plan], target: Place, slots: usize) 
     } else {
         needed.add(Place::Device, Role::Slab, total);
     }
-    let buckets = if settings.stage >= Stage::Two { two_largest } else { total };
-    needed.add(Place::Device, Role::GradientBucket, buckets);
+    let trained = specs.iter().zip(plans).filter(|(spec, _)| spec.trainable);
+    let buckets = sorted(trained.map(|(spec, plan)| (plan.elements * gradient_dtype(settings, spec).size()) as u64));
+    // From stage 2 on at most two units have one at a time.
+    let at_once = if settings.stage >= Stage::Two { 2 } else { buckets.len() };
+    needed.add(Place::Device, Role::GradientBucket, buckets.iter().take(at_once).sum());
     needed
 }
 
+fn slab_bytes((spec, plan): (&UnitSpec, &Plan)) -> u64 {
+    (plan.elements * spec.dtype.size()) as u64
+}
+
+/// Largest first.
+fn sorted(sizes: impl Iterator<Item = u64>) -> Vec<u64> {
+    let mut sizes: Vec<u64> = sizes.collect();
+    sizes.sort_unstable_by(|a, b| b.cmp(a));
+    sizes
+}
+
 /// Refuses a plan that needs more than there is.
-pub(crate) fn admit(settings: &Settings, plans: &[Plan], target: Place, slots: usize) -> Result<()> {
-    let needed = plan_bytes(settings, plans, target, slots);
+pub(crate) fn admit(
+    settings: &Settings,
+    specs: &[UnitSpec],
+    plans: &[Plan],
+    target: Place,
+    slots: usize,
+) -> Result<()> {
+    let needed = plan_bytes(settings, specs, plans, target, slots);
+    let largest = specs.iter().zip(plans).map(slab_bytes).max().unwrap_or(0);
     let limits = [(Place::Device, settings.device_memory_limit), (Place::Host, settings.host_memory_limit)];
     for (place, limit) in limits {
         let Some(limit) = limit else { continue };
@@ -64,17 +87,15 @@ pub(crate) fn admit(settings: &Settings, plans: &[Plan], target: Place, slots: u
             needed: needed.of(place),
             limit,
             breakdown: by_role.map(|((_, role), bytes)| format!("{role} {bytes}")).collect(),
-            advice: advice(settings, plans, target, place, limit),
+            advice: advice(settings, largest, target, place, limit),
         });
     }
     Ok(())
 }
 
-fn advice(settings: &Settings, plans: &[Plan], target: Place, place: Place, limit: u64) -> Vec<String> {
+fn advice(settings: &Settings, largest: u64, target: Place, place: Place, limit: u64) -> Vec<String> {
     let mut advice = Vec::new();
     if place == Place::Device {
-        let sizes = plans.iter().map(|plan| plan.elements as u64 * 4);
-        let largest = sizes.max().unwrap_or(0);
         if settings.stage < Stage::Three {
             advice.push("zero.stage = 3 (parameters are gathered unit by unit)".to_owned());
         }

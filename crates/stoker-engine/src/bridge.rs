@@ -2,7 +2,7 @@
 
 use std::fmt::Debug;
 use std::ops::Range;
-use stoker_core::{HostBuffer, Result, Ticket};
+use stoker_core::{DType, HostBuffer, Result, Ticket};
 
 /// Whether a gradient is the first of its bucket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -13,7 +13,7 @@ pub enum Landing {
     Add,
 }
 
-/// A device, as the engine sees it: buffers of f32, copies with tickets, gradients that land.
+/// A device, as the engine sees it: flat buffers, copies with tickets, gradients that land.
 ///
 /// Copies may run on streams of their own; the bridge orders them with the device's computation, so that a slab whose
 /// ticket was waited on can be used, and a gradient can be landed as soon as it was computed.
@@ -27,7 +27,7 @@ pub trait Bridge: Debug + Send {
     ///
     /// # Errors
     /// When the device has no room.
-    fn allocate(&mut self, elements: usize) -> Result<Self::Slab>;
+    fn allocate(&mut self, dtype: DType, elements: usize) -> Result<Self::Slab>;
 
     /// Whether views of the slab are still alive, or queued work still uses it.
     fn is_shared(&self, slab: &Self::Slab) -> bool;
@@ -39,27 +39,30 @@ pub trait Bridge: Debug + Send {
     /// Puts lent memory back.
     fn restore(&mut self, slab: &mut Self::Slab, memory: HostBuffer);
 
-    /// Copies all of `source` to the start of a slab that nobody shares.
+    /// Copies all of `source`, which has the slab's type, to the start of a slab that nobody shares.
     ///
     /// # Errors
     /// What the device failed with.
     fn copy_in(&mut self, source: HostBuffer, slab: &mut Self::Slab) -> Result<Ticket<HostBuffer>>;
 
-    /// Copies elements `range` of a slab to `into`, which is as long.
+    /// Copies elements `range` of a slab to `into`, which is as long and has its type.
     ///
     /// # Errors
     /// What the device failed with.
     fn copy_out(&mut self, slab: &Self::Slab, range: Range<usize>, into: HostBuffer) -> Result<Ticket<HostBuffer>>;
 
-    /// Writes a gradient, contiguous or not, to elements `range` of a slab in row-major order.
+    /// Writes a gradient, contiguous or not, to elements `range` of a slab in row-major order, in the slab's type.
+    ///
+    /// Tells whether all its elements are finite, as far as that is known without waiting for the device: a step with
+    /// one that is not is skipped in any case, this is only to say whose it was.
     ///
     /// # Errors
-    /// When the gradient has another size or type.
+    /// When the gradient has another size.
     fn land(
         &mut self,
         gradient: Self::Gradient,
         slab: &mut Self::Slab,
         range: Range<usize>,
         landing: Landing,
-    ) -> Result<()>;
+    ) -> Result<bool>;
 }

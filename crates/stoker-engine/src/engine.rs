@@ -2,9 +2,11 @@
 
 use crate::admission::admit;
 use crate::bridge::Bridge;
+use crate::cast;
 use crate::gather::here;
 use crate::gradients::Reduction;
 use crate::ledger::{Allotment, Ledger};
+use crate::loss_scale::Scaler;
 use crate::order::Order;
 use crate::residency::{Hold, Pool, Slab};
 use crate::settings::{Settings, Stage};
@@ -56,6 +58,8 @@ pub struct Engine<B: Bridge> {
     pub(crate) updater: Option<Updater>,
     pub(crate) updates: u64,
     pub(crate) skipped: u64,
+    pub(crate) consecutive_skips: u32,
+    pub(crate) scaler: Scaler,
     pub(crate) moved: Moved,
     /// Whether gathers belong to a training step (and make the forecast).
     pub(crate) training: bool,
@@ -73,18 +77,27 @@ impl<B: Bridge> Engine<B> {
         let world = if settings.stage == Stage::Zero { 1 } else { plugins.communicator.world() };
         let plans = specs.iter().map(|spec| plan(&plugins, spec, world)).collect::<Result<Vec<_>>>()?;
         let slots = plugins.optimizer.state_slots();
-        admit(&settings, &plans, plugins.target.traits().place, slots.len())?;
-        agree_on_plans(&plugins, &plans)?;
+        admit(&settings, &specs, &plans, plugins.target.traits().place, slots.len())?;
+        agree_on_plans(&plugins, &specs, &plans)?;
 
         let limits = [(Place::Device, settings.device_memory_limit), (Place::Host, settings.host_memory_limit)];
         let ledger = Ledger::with_limits(limits.into_iter().filter_map(|(place, limit)| Some((place, limit?))));
-        let units = plans
+        let units = specs
             .into_iter()
-            .map(|plan| {
-                let regions = allocate_shard(&plugins, &ledger, &plan)?;
+            .zip(plans)
+            .map(|(spec, plan)| {
+                let gradient_dtype = gradient_dtype(&settings, &spec);
+                let regions = allocate_shard(&plugins, &ledger, &spec, &plan, gradient_dtype)?;
+                let count = plan.parameters.len();
+                let mut rules = spec.rules;
+                rules.resize_with(count, Default::default);
                 Ok(Unit {
-                    gradient: GradientState::new(plan.parameters.len()),
-                    trainable: vec![true; plan.parameters.len()],
+                    gradient: GradientState::new(count),
+                    dtype: spec.dtype,
+                    gradient_dtype,
+                    trainable: spec.trainable,
+                    rules,
+                    updates: vec![0; count],
                     shard: Shard::Here(regions),
                     version: 0,
                     plan,
@@ -94,12 +107,15 @@ impl<B: Bridge> Engine<B> {
         let updater =
             if settings.overlap { Some(Updater::start(plugins.communicator.rank(), settings.timeout)?) } else { None };
         let largest = units.iter().map(Unit::slab_bytes).max().unwrap_or(0);
-        let mut pool = Pool::new(units.len(), settings.pool_bytes.max(largest), ledger.clone());
+        // Gathers are collectives then: what is gathered when must be the same on every rank.
+        let collective = settings.stage == Stage::Three && plugins.communicator.world() > 1;
+        let mut pool = Pool::new(units.len(), settings.pool_bytes.max(largest), collective, ledger.clone());
         for (hold, unit) in pool.holds.iter_mut().zip(&units) {
             hold.always = settings.stage < Stage::Three || unit.slab_bytes() < settings.persistence_threshold;
         }
         Ok(Self {
             buckets: units.iter().map(|_| None).collect(),
+            scaler: Scaler::new(settings.loss_scale),
             settings,
             bridge,
             plugins,
@@ -111,6 +127,7 @@ impl<B: Bridge> Engine<B> {
             updater,
             updates: 0,
             skipped: 0,
+            consecutive_skips: 0,
             moved: Moved::default(),
             training: false,
             phase: "build",
@@ -119,13 +136,12 @@ impl<B: Bridge> Engine<B> {
         })
     }
 
-    /// Sets a parameter's initial values: every rank keeps its own part of them. `trainable`: whether steps update it.
+    /// Sets a parameter's initial values: every rank keeps its own part of them.
     ///
     /// # Errors
     /// When `values` is not as long as the parameter; what the target failed with.
-    pub fn load(&mut self, unit: UnitId, parameter: ParameterId, values: &[f32], trainable: bool) -> Result<()> {
+    pub fn load(&mut self, unit: UnitId, parameter: ParameterId, values: &[f32]) -> Result<()> {
         let range = self.parameter_range(unit, parameter)?;
-        self.units[unit].trainable[parameter] = trainable;
         if values.len() != range.len() {
             return Err(Error::Core(stoker_core::Error::OutOfRange {
                 what: format!("the length of parameter {parameter} of unit `{}`", self.units[unit].name()),
@@ -136,21 +152,20 @@ impl<B: Bridge> Engine<B> {
         self.settle_update(unit)?;
         let rank = self.plan_rank(unit);
         let pieces = self.units[unit].plan.overlap(rank, &range);
-        let region = &mut here(&mut self.units[unit].shard)?.parameters;
+        let ShardRegions { parameters, master, .. } = here(&mut self.units[unit].shard)?;
         for (flat, local) in pieces {
+            // In range: the pieces lie in the parameter's range, which is as long as `values`.
             let part = &values[flat.start - range.start..flat.end - range.start];
-            match region.host() {
-                Some(memory) => memory.as_mut_slice::<f32>()[local].copy_from_slice(part),
-                None => {
-                    region.write(local.start, HostBuffer::from_slice(part))?.wait()?;
-                }
+            for region in master.iter_mut().chain([&mut *parameters]) {
+                cast::store(part, region.as_mut(), local.start)?;
             }
         }
         self.units[unit].version += 1;
         Ok(())
     }
 
-    fn plan_rank(&self, unit: UnitId) -> usize {
+    /// This rank's number in the unit's plan.
+    pub(crate) fn plan_rank(&self, unit: UnitId) -> usize {
         if self.units[unit].plan.world() == 1 { 0 } else { self.plugins.communicator.rank() }
     }
 
@@ -181,6 +196,16 @@ impl<B: Bridge> Engine<B> {
         self.moved
     }
 
+    /// What the loss of the step that is being made must be multiplied by before its backward.
+    pub fn loss_scale(&self) -> f64 {
+        self.scaler.scale()
+    }
+
+    /// Number of ranks.
+    pub fn world(&self) -> usize {
+        self.plugins.communicator.world()
+    }
+
     /// Steps that were skipped so far.
     pub fn skipped(&self) -> u64 {
         self.skipped
@@ -203,6 +228,16 @@ impl<B: Bridge> Engine<B> {
         self.alive()?;
         let summed = self.plugins.communicator.all_reduce(name, HostBuffer::from_slice(numbers))?.wait()?;
         Ok(summed.as_slice::<f64>().to_vec())
+    }
+
+    /// The first rank's numbers. Every rank must call this with the same name and count.
+    ///
+    /// # Errors
+    /// As [`barrier`](Self::barrier).
+    pub fn broadcast(&self, name: &str, numbers: &[f64]) -> Result<Vec<f64>> {
+        self.alive()?;
+        let theirs = self.plugins.communicator.broadcast(name, 0, HostBuffer::from_slice(numbers))?.wait()?;
+        Ok(theirs.as_slice::<f64>().to_vec())
     }
 
     /// What the engine is doing, for error messages: `backward of unit "conv1"`.
@@ -250,29 +285,44 @@ fn plan(plugins: &Plugins, spec: &UnitSpec, world: usize) -> Result<Plan> {
     Ok(plan)
 }
 
+/// Type of a unit's gradient outside of the computation.
+pub(crate) fn gradient_dtype(settings: &Settings, spec: &UnitSpec) -> DType {
+    settings.gradients.unwrap_or(spec.dtype)
+}
+
 /// Ranks with different models would exchange the wrong bytes; the barrier's name makes them notice.
-fn agree_on_plans(plugins: &Plugins, plans: &[Plan]) -> Result<()> {
+fn agree_on_plans(plugins: &Plugins, specs: &[UnitSpec], plans: &[Plan]) -> Result<()> {
     if plugins.communicator.world() == 1 {
         return Ok(());
     }
-    let fingerprint = plans.iter().fold(0u64, |sum, plan| sum.rotate_left(7) ^ plan.fingerprint());
+    let fingerprint = specs.iter().zip(plans).fold(0u64, |sum, (spec, plan)| {
+        let kind = spec.dtype.size() as u64 * 2 + u64::from(spec.trainable);
+        sum.rotate_left(7) ^ plan.fingerprint() ^ kind
+    });
     let call = format!("build of {} units, plan {fingerprint:016x}", plans.len());
     plugins.communicator.barrier(&call)?.wait()?;
     Ok(())
 }
 
-fn allocate_shard(plugins: &Plugins, ledger: &Ledger, plan: &Plan) -> Result<ShardRegions> {
+fn allocate_shard(
+    plugins: &Plugins,
+    ledger: &Ledger,
+    spec: &UnitSpec,
+    plan: &Plan,
+    gradient_dtype: DType,
+) -> Result<ShardRegions> {
     let place = plugins.target.traits().place;
     let elements = plan.shard_elements();
     let mut allotments: Vec<Allotment> = Vec::new();
-    let mut allocate = |role: Role| -> Result<Box<dyn Region>> {
-        let spec = RegionSpec { unit: plan.unit.clone(), role, dtype: DType::F32, elements };
-        allotments.push(ledger.allot(place, role, &plan.unit, spec.bytes())?);
-        Ok(plugins.target.allocate(spec)?)
+    let mut allocate = |role: Role, dtype: DType| -> Result<Box<dyn Region>> {
+        let region = RegionSpec { unit: plan.unit.clone(), role, dtype, elements };
+        allotments.push(ledger.allot(place, role, &plan.unit, region.bytes())?);
+        Ok(plugins.target.allocate(region)?)
     };
-    let parameters = allocate(Role::Parameters)?;
-    let gradient = allocate(Role::Gradients)?;
-    let slots = plugins.optimizer.state_slots().iter();
-    let state = slots.map(|_| allocate(Role::OptimizerState)).collect::<Result<Vec<_>>>()?;
-    Ok(ShardRegions { parameters, gradient, state, _allotments: allotments })
+    let parameters = allocate(Role::Parameters, spec.dtype)?;
+    let master = spec.has_master().then(|| allocate(Role::MasterParameters, DType::F32)).transpose()?;
+    let gradient = spec.trainable.then(|| allocate(Role::Gradients, gradient_dtype)).transpose()?;
+    let slots = plugins.optimizer.state_slots().iter().filter(|_| spec.trainable);
+    let state = slots.map(|_| allocate(Role::OptimizerState, DType::F32)).collect::<Result<Vec<_>>>()?;
+    Ok(ShardRegions { parameters, master, gradient, state, _allotments: allotments })
 }

@@ -1,5 +1,6 @@
 //! What can go wrong in the engine.
 
+use crate::agree::NotFinite;
 use stoker_core::Place;
 
 /// A result of the engine.
@@ -29,6 +30,23 @@ pub enum Error {
         /// Settings that change it.
         advice: Vec<String>,
     },
+    /// Every one of the last steps was skipped: nothing is trained any more.
+    #[error(
+        "the last {skips} steps were skipped, up to step {step} with loss scale {loss_scale}: the gradient of `{}` is not finite ({}). What would help: {advice}",
+        not_finite.parameter, found_by(not_finite.rank)
+    )]
+    NothingTrained {
+        /// Steps skipped in a row.
+        skips: u32,
+        /// The last of them, counted from 1 with the skipped ones.
+        step: u64,
+        /// Its loss scale.
+        loss_scale: f64,
+        /// What was not finite in it.
+        not_finite: NotFinite,
+        /// What to change.
+        advice: &'static str,
+    },
     /// The optimizer panicked on the update thread.
     #[error("the update of unit `{unit}` panicked: {reason}")]
     UpdatePanicked {
@@ -48,4 +66,8 @@ pub enum Error {
     /// The engine failed before and cannot go on.
     #[error("the engine stopped earlier: {0}")]
     Stopped(String),
+}
+
+fn found_by(rank: Option<usize>) -> String {
+    rank.map_or_else(|| "in the sum over ranks".to_owned(), |rank| format!("on rank {rank}"))
 }

@@ -1,13 +1,14 @@
 //! A unit's slab is filled: its update is awaited, its shards are gathered, the result is copied in.
 
 use crate::bridge::Bridge;
+use crate::cast;
 use crate::engine::Engine;
 use crate::ledger::Allotment;
-use crate::residency::{Filling, Residency, Slab};
+use crate::residency::{Filling, Residency, Slab, Wanted};
 use crate::settings::Stage;
-use crate::unit::{ParameterId, Shard, ShardRegions, UnitId};
+use crate::unit::{ParameterId, Shard, ShardRegions, Unit, UnitId};
 use crate::{Error, Result};
-use stoker_core::{DType, HostBuffer, Place, Plan, Role};
+use stoker_core::{DType, HostBuffer, Place, Role};
 
 impl<B: Bridge> Engine<B> {
     /// Gathers `unit` for a call, and fetches the next ones ahead. Every call is ended by
@@ -41,11 +42,18 @@ impl<B: Bridge> Engine<B> {
     /// # Errors
     /// As [`begin_call`](Self::begin_call).
     pub fn slab(&mut self, unit: UnitId) -> Result<&B::Slab> {
-        self.gather(unit, self.training)?;
+        // In a call, and from the beginning of its backward on where gathers are collectives, it is there and recorded.
+        let held = self.pool.holds[unit].is_in_use() && self.is_fresh(unit);
+        self.gather(unit, self.training && !held)?;
         match &self.pool.units[unit] {
             Residency::Gathered { slab, .. } => Ok(&slab.buffer),
             _ => Err(Error::Stopped(format!("unit `{}` was gathered but is not there", self.units[unit].name()))),
         }
+    }
+
+    /// Whether the unit's slab is there and is not older than its parameters.
+    fn is_fresh(&self, unit: UnitId) -> bool {
+        matches!(&self.pool.units[unit], Residency::Gathered { version, .. } if *version == self.units[unit].version)
     }
 
     /// Gathers `unit` now; `expected` gathers are recorded for the forecast and start fetching ahead.
@@ -106,24 +114,30 @@ impl<B: Bridge> Engine<B> {
             Residency::Absent => {}
         }
         self.settle_update(unit)?;
-        let elements = self.units[unit].plan.elements;
-        let name = self.units[unit].plan.unit.clone();
-        let slab = self.pool.take(&mut self.bridge, &self.order, unit, &name, elements, must_have)?;
+        let wanted = Wanted {
+            unit,
+            name: self.units[unit].name(),
+            dtype: self.units[unit].dtype,
+            elements: self.units[unit].plan.elements,
+            must_have,
+        };
+        let slab = self.pool.take(&mut self.bridge, &self.order, &wanted)?;
         let Some(slab) = slab else { return Ok(false) };
         self.start_fill(unit, slab, version)?;
         Ok(true)
     }
 
     fn start_fill(&mut self, unit: UnitId, mut slab: Slab<B::Slab>, version: u64) -> Result<()> {
+        let Unit { dtype, .. } = self.units[unit];
         let elements = self.units[unit].plan.elements;
         let whole = self.units[unit].plan.world() == 1;
         let lent = self.bridge.lend(&mut slab.buffer);
+        self.moved.to_device += self.units[unit].slab_bytes();
         let regions = here(&mut self.units[unit].shard)?;
-        self.moved.to_device += elements as u64 * 4;
         if whole {
             match (lent, regions.parameters.host()) {
                 (Some(mut memory), Some(source)) => {
-                    memory.as_mut_slice::<f32>().copy_from_slice(source.as_slice::<f32>());
+                    memory.copy_elements(0, source, 0..elements);
                     self.bridge.restore(&mut slab.buffer, memory);
                     self.pool.units[unit] = Residency::Gathered { slab, version };
                 }
@@ -137,8 +151,8 @@ impl<B: Bridge> Engine<B> {
                     self.pool.units[unit] = Residency::Filling { slab, filling: Filling::FromRegion(ticket), version };
                 }
                 (None, None) => {
-                    let allotment = self.stage(unit, elements)?;
-                    let staging = HostBuffer::zeros::<f32>(elements);
+                    let allotment = self.stage(unit, dtype, elements)?;
+                    let staging = HostBuffer::zeros_of(dtype, elements);
                     let staging = here(&mut self.units[unit].shard)?.parameters.read(0, staging)?.wait()?;
                     let ticket = self.bridge.copy_in(staging, &mut slab.buffer)?;
                     let filling = Filling::FromStaging(ticket, vec![allotment]);
@@ -154,8 +168,8 @@ impl<B: Bridge> Engine<B> {
         let shard = match regions.parameters.host() {
             Some(source) => source.take(),
             None => {
-                staging.push(self.stage(unit, shard_elements)?);
-                let buffer = HostBuffer::zeros::<f32>(shard_elements);
+                staging.push(self.stage(unit, dtype, shard_elements)?);
+                let buffer = HostBuffer::zeros_of(dtype, shard_elements);
                 here(&mut self.units[unit].shard)?.parameters.read(0, buffer)?.wait()?
             }
         };
@@ -167,11 +181,11 @@ impl<B: Bridge> Engine<B> {
                 if let Some(memory) = lent {
                     self.bridge.restore(&mut slab.buffer, memory);
                 }
-                staging.push(self.stage(unit, elements)?);
-                HostBuffer::zeros::<f32>(elements)
+                staging.push(self.stage(unit, dtype, elements)?);
+                HostBuffer::zeros_of(dtype, elements)
             }
         };
-        self.moved.between_ranks += elements as u64 * 4;
+        self.moved.between_ranks += self.units[unit].slab_bytes();
         let call = format!("gather {}", self.units[unit].name());
         let exchange = self.plugins.communicator.all_gather(&call, shard, full)?;
         let filling = Filling::Gather { exchange, in_place, region_lent, _staging: staging };
@@ -205,8 +219,7 @@ impl<B: Bridge> Engine<B> {
                 if in_place {
                     self.bridge.restore(&mut slab.buffer, exchanged.received);
                 } else {
-                    let full =
-                        if plan.is_in_order() { exchanged.received } else { in_flat_order(plan, &exchanged.received) };
+                    let full = if plan.is_in_order() { exchanged.received } else { plan.gathered(&exchanged.received) };
                     self.bridge.copy_in(full, &mut slab.buffer)?.wait()?;
                 }
             }
@@ -224,37 +237,53 @@ impl<B: Bridge> Engine<B> {
     }
 
     /// Books a staging buffer.
-    pub(crate) fn stage(&self, unit: UnitId, elements: usize) -> Result<Allotment> {
-        let bytes = (elements * DType::F32.size()) as u64;
+    pub(crate) fn stage(&self, unit: UnitId, dtype: DType, elements: usize) -> Result<Allotment> {
+        let bytes = (elements * dtype.size()) as u64;
         Ok(self.ledger.allot(Place::Host, Role::Staging, self.units[unit].name(), bytes)?)
     }
 
-    /// Copies a parameter's values out of its gathered unit. Every rank must call it: it may gather.
+    /// A parameter's values in f32, as the optimizer has them. Every rank must call it: it may gather.
     ///
     /// # Errors
     /// As [`begin_call`](Self::begin_call).
     pub fn read_parameter(&mut self, unit: UnitId, parameter: ParameterId) -> Result<HostBuffer> {
+        self.alive()?;
         self.at("export", unit);
-        self.gather(unit, false)?;
         let range = self.parameter_range(unit, parameter)?;
-        let into = HostBuffer::zeros::<f32>(range.len());
+        self.settle_update(unit)?;
+        if here(&mut self.units[unit].shard)?.master.is_some() {
+            let full = self.gather_master(unit)?;
+            return Ok(HostBuffer::from_slice(&full.as_slice::<f32>()[range]));
+        }
+        self.gather(unit, false)?;
+        let dtype = self.units[unit].dtype;
+        let into = HostBuffer::zeros_of(dtype, range.len());
         match &self.pool.units[unit] {
-            Residency::Gathered { slab, .. } => Ok(self.bridge.copy_out(&slab.buffer, range, into)?.wait()?),
+            Residency::Gathered { slab, .. } => {
+                let values = self.bridge.copy_out(&slab.buffer, range, into)?.wait()?;
+                Ok(if dtype == DType::F32 { values } else { cast::widened(&values) })
+            }
             _ => Err(Error::Stopped(format!("unit `{}` was gathered but is not there", self.units[unit].name()))),
         }
     }
-}
 
-/// Ranks' shards, one after another, put where the plan says.
-fn in_flat_order(plan: &Plan, shards: &HostBuffer) -> HostBuffer {
-    let mut full = HostBuffer::zeros::<f32>(plan.elements);
-    let (source, target) = (shards.as_slice::<f32>(), full.as_mut_slice::<f32>());
-    let mut at = 0;
-    for range in plan.shards.iter().flatten() {
-        target[range.clone()].copy_from_slice(&source[at..at + range.len()]);
-        at += range.len();
+    /// The unit's whole master parameters: its slab has them rounded.
+    fn gather_master(&mut self, unit: UnitId) -> Result<HostBuffer> {
+        let plan = &self.units[unit].plan;
+        let (elements, shard_elements, world) = (plan.elements, plan.shard_elements(), plan.world());
+        let _staging = self.stage(unit, DType::F32, elements + shard_elements)?;
+        let call = format!("gather the master parameters of {}", self.units[unit].name());
+        let mut shard = HostBuffer::zeros::<f32>(shard_elements);
+        if let Some(master) = &mut here(&mut self.units[unit].shard)?.master {
+            shard = master.read(0, shard)?.wait()?;
+        }
+        if world == 1 {
+            return Ok(shard);
+        }
+        let full = HostBuffer::zeros::<f32>(elements);
+        let received = self.plugins.communicator.all_gather(&call, shard, full)?.wait()?.received;
+        Ok(self.units[unit].plan.gathered(&received))
     }
-    full
 }
 
 /// The regions, which must not be away: `settle_update` comes first.

@@ -1,16 +1,17 @@
 //! Gradients land in the unit's bucket on the device and are reduced to the shard that this rank keeps.
 
 use crate::bridge::{Bridge, Landing};
+use crate::cast;
 use crate::engine::Engine;
 use crate::gather::here;
 use crate::ledger::Allotment;
 use crate::residency::Slab;
 use crate::settings::Stage;
-use crate::unit::{ParameterId, ShardRegions, UnitId};
+use crate::unit::{ParameterId, Unit, UnitId};
 use crate::{Error, Result};
 use std::ops::Range;
 use stoker_core::communicator::Exchanged;
-use stoker_core::{HostBuffer, Place, Plan, Role, Ticket};
+use stoker_core::{HostBuffer, Place, Role, Ticket};
 
 /// [Note: Buckets] A unit's bucket is its flat gradient on the device. At stages 2 and 3 it lives from the unit's first
 /// gradient to the end of its reduction, so at most two units have one: the unit whose backward runs, and the one whose
@@ -43,7 +44,8 @@ impl<B: Bridge> Engine<B> {
         self.alive()?;
         self.at("backward", unit);
         let range = self.parameter_range(unit, parameter)?;
-        if !self.units[unit].trainable[parameter] {
+        if !self.units[unit].trainable {
+            // Autodiff has no way to make a frozen parameter again without its gradient.
             return Ok(());
         }
         if self.buckets[unit].is_none() {
@@ -53,26 +55,36 @@ impl<B: Bridge> Engine<B> {
         let landing = if state.in_bucket[parameter] { Landing::Add } else { Landing::Set };
         state.in_bucket[parameter] = true;
         state.arrived[parameter] = true;
-        match &mut self.buckets[unit] {
-            Some(bucket) => Ok(self.bridge.land(gradient, &mut bucket.buffer, range, landing)?),
-            None => Ok(()),
+        if let Some(bucket) = &mut self.buckets[unit]
+            && !self.bridge.land(gradient, &mut bucket.buffer, range, landing)?
+        {
+            self.units[unit].gradient.not_finite[parameter] = true;
         }
+        Ok(())
     }
 
     fn new_bucket(&mut self, unit: UnitId) -> Result<Slab<B::Slab>> {
-        let plan = &self.units[unit].plan;
-        let bytes = plan.elements as u64 * 4;
+        let Unit { plan, gradient_dtype, .. } = &self.units[unit];
+        let bytes = self.units[unit].bucket_bytes();
         let allotment = self.ledger.allot(Place::Device, Role::GradientBucket, &plan.unit, bytes)?;
-        Ok(Slab::new(self.bridge.allocate(plan.elements)?, plan.elements, allotment))
+        let buffer = self.bridge.allocate(*gradient_dtype, plan.elements)?;
+        Ok(Slab::new(buffer, *gradient_dtype, plan.elements, allotment))
     }
 
     /// The backward of a tracked call of the unit is about to begin: what comes after it is fetched ahead.
+    ///
+    /// Where gathers are collectives the unit itself is gathered here, and not when something asks for it: whether
+    /// anything does may differ from rank to rank.
     ///
     /// # Errors
     /// What a collective or a copy failed with.
     pub fn before_backward(&mut self, unit: UnitId) -> Result<()> {
         self.alive()?;
         self.at("backward", unit);
+        if self.settings.stage == Stage::Three && self.plugins.communicator.world() > 1 {
+            self.hold(unit).in_backward = true;
+            return self.gather(unit, true);
+        }
         if self.settings.overlap { self.fetch_ahead(unit) } else { Ok(()) }
     }
 
@@ -83,13 +95,14 @@ impl<B: Bridge> Engine<B> {
     pub fn backward_done(&mut self, unit: UnitId) -> Result<()> {
         self.alive()?;
         self.at("backward", unit);
+        self.hold(unit).in_backward = false;
         let state = &mut self.units[unit].gradient;
         state.calls_open = state.calls_open.saturating_sub(1);
         if state.calls_open > 0 {
             return Ok(());
         }
         self.hold(unit).until_backward = false;
-        if self.settings.stage >= Stage::Two {
+        if self.settings.stage >= Stage::Two && self.units[unit].trainable {
             // Also without a gradient of its own: another rank may have one.
             self.finish_reduction()?;
             if self.plugins.communicator.world() > 1 || !self.units[unit].gradient.bucket_is_empty() {
@@ -106,16 +119,17 @@ impl<B: Bridge> Engine<B> {
             None => self.new_bucket(unit)?,
         };
         self.units[unit].gradient.in_bucket.fill(false);
+        let Unit { gradient_dtype, .. } = self.units[unit];
         let elements = self.units[unit].plan.elements;
-        self.moved.from_device += elements as u64 * 4;
+        self.moved.from_device += self.units[unit].bucket_bytes();
         let source = match self.bridge.lend(&mut bucket.buffer) {
             Some(memory) if self.pieces(unit) == 1 && self.is_reduced_in_order(unit) => {
                 self.start_scatter(unit, memory, true, Vec::new())?
             }
             Some(memory) => Source::Lent(memory),
             None => {
-                let allotment = self.stage(unit, elements)?;
-                let staging = HostBuffer::zeros::<f32>(elements);
+                let allotment = self.stage(unit, gradient_dtype, elements)?;
+                let staging = HostBuffer::zeros_of(gradient_dtype, elements);
                 Source::CopyingOut(self.bridge.copy_out(&bucket.buffer, 0..elements, staging)?, allotment)
             }
         };
@@ -134,8 +148,9 @@ impl<B: Bridge> Engine<B> {
 
     /// Elements of each rank's shard in one piece.
     fn piece_elements(&self, unit: UnitId) -> usize {
-        let world = self.units[unit].plan.world() as u64;
-        usize::try_from(self.settings.bucket_bytes / 4 / world).unwrap_or(usize::MAX).max(1)
+        let Unit { plan, gradient_dtype, .. } = &self.units[unit];
+        let bytes_of_all = (plan.world() * gradient_dtype.size()) as u64;
+        usize::try_from(self.settings.bucket_bytes / bytes_of_all).unwrap_or(usize::MAX).max(1)
     }
 
     fn start_scatter(
@@ -146,10 +161,11 @@ impl<B: Bridge> Engine<B> {
         mut staging: Vec<Allotment>,
     ) -> Result<Source> {
         let shard_elements = self.units[unit].plan.shard_elements();
-        staging.push(self.stage(unit, shard_elements)?);
+        let dtype = full.dtype();
+        staging.push(self.stage(unit, dtype, shard_elements)?);
         self.moved.between_ranks += full.bytes() as u64;
         let call = format!("reduce {}", self.units[unit].name());
-        let shard = HostBuffer::zeros::<f32>(shard_elements);
+        let shard = HostBuffer::zeros_of(dtype, shard_elements);
         let exchange = self.plugins.communicator.reduce_scatter(&call, full, shard)?;
         Ok(Source::Scattering { exchange, lent, _staging: staging })
     }
@@ -187,22 +203,24 @@ impl<B: Bridge> Engine<B> {
             self.accumulate(unit, 0, &full)?;
             return Ok(full);
         }
+        let dtype = full.dtype();
         let piece = self.piece_elements(unit);
         let shard_elements = self.units[unit].plan.shard_elements();
         let whole = self.units[unit].plan.world() == 1;
         let mut start = 0;
         while start < shard_elements {
             let part = start..(start + piece).min(shard_elements);
-            let _staging = self.stage(unit, part.len() * (world + 1))?;
+            let _staging = self.stage(unit, dtype, part.len() * (world + 1))?;
             let call = format!("reduce {} [{}..{}]", self.units[unit].name(), part.start, part.end);
             let reduced = if whole {
-                let sent = HostBuffer::from_slice(&full.as_slice::<f32>()[part.clone()]);
+                let mut sent = HostBuffer::zeros_of(dtype, part.len());
+                sent.copy_elements(0, &full, part.clone());
                 self.moved.between_ranks += sent.bytes() as u64;
                 self.plugins.communicator.all_reduce(&call, sent)?.wait()?
             } else {
-                let sent = pack(&self.units[unit].plan, full.as_slice::<f32>(), &part);
+                let sent = self.units[unit].plan.packed(&full, &part);
                 self.moved.between_ranks += sent.bytes() as u64;
-                let received = HostBuffer::zeros::<f32>(part.len());
+                let received = HostBuffer::zeros_of(dtype, part.len());
                 self.plugins.communicator.reduce_scatter(&call, sent, received)?.wait()?.received
             };
             self.accumulate(unit, part.start, &reduced)?;
@@ -214,23 +232,21 @@ impl<B: Bridge> Engine<B> {
     /// Writes or adds `part` to the gradient region at element `at`.
     fn accumulate(&mut self, unit: UnitId, at: usize, part: &HostBuffer) -> Result<()> {
         let add = self.units[unit].gradient.region_filled;
-        let ShardRegions { gradient, .. } = here(&mut self.units[unit].shard)?;
-        let values = part.as_slice::<f32>();
+        let Some(gradient) = &mut here(&mut self.units[unit].shard)?.gradient else { return Ok(()) };
         if let Some(memory) = gradient.host() {
-            let target = &mut memory.as_mut_slice::<f32>()[at..at + values.len()];
             if add {
-                stoker_kernels::reduce::add(target, values);
+                cast::add(memory, at, part);
             } else {
-                target.copy_from_slice(values);
+                memory.copy_elements(at, part, 0..part.len());
             }
             return Ok(());
         }
-        let mut staged = HostBuffer::zeros::<f32>(values.len());
+        let mut staged = HostBuffer::zeros_of(part.dtype(), part.len());
         if add {
             staged = gradient.read(at, staged)?.wait()?;
-            stoker_kernels::reduce::add(staged.as_mut_slice::<f32>(), values);
+            cast::add(&mut staged, 0, part);
         } else {
-            staged.as_mut_slice::<f32>().copy_from_slice(values);
+            staged.copy_elements(0, part, 0..part.len());
         }
         gradient.write(at, staged)?.wait()?;
         Ok(())
@@ -241,40 +257,5 @@ impl<B: Bridge> Engine<B> {
         found.map(|parameter| parameter.range.clone()).ok_or_else(|| {
             Error::Stopped(format!("parameter {parameter} of unit {unit} was asked for, which does not exist"))
         })
-    }
-}
-
-/// Part `part` of every rank's shard, one rank after another.
-fn pack(plan: &Plan, full: &[f32], part: &Range<usize>) -> HostBuffer {
-    let mut packed = HostBuffer::zeros::<f32>(part.len() * plan.world());
-    let target = packed.as_mut_slice::<f32>();
-    let mut at = 0;
-    for ranges in &plan.shards {
-        let mut local = 0;
-        for range in ranges {
-            let start = part.start.max(local);
-            let end = part.end.min(local + range.len());
-            if start < end {
-                let from = range.start + start - local;
-                target[at..at + end - start].copy_from_slice(&full[from..from + end - start]);
-                at += end - start;
-            }
-            local += range.len();
-        }
-    }
-    packed
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_piece_holds_the_same_part_of_every_shard() {
-        let plan =
-            Plan { unit: "u".into(), parameters: vec![], elements: 8, shards: vec![vec![0..1, 5..8], vec![1..5]] };
-        let full: Vec<f32> = (0..8).map(|i| i as f32).collect();
-        assert_eq!(pack(&plan, &full, &(0..4)).as_slice::<f32>(), [0.0, 5.0, 6.0, 7.0, 1.0, 2.0, 3.0, 4.0]);
-        assert_eq!(pack(&plan, &full, &(1..3)).as_slice::<f32>(), [5.0, 6.0, 2.0, 3.0]);
     }
 }

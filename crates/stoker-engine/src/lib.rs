@@ -11,8 +11,11 @@
 //! | `residency` | which units are gathered; whose slab goes when room is needed |
 //! | `gather` | a unit's slab is filled: update awaited, all-gather, copy in; prefetch |
 //! | `gradients` | gradients land in the unit's bucket; reduce-scatter to the shard |
+//! | `agree` | which gradients arrived on any rank, their norm, and whether they are finite |
 //! | `step` | reduce what is left, decide (one number), update |
+//! | `loss_scale` | how gradients are kept in the range of f16 |
 //! | `update` | a unit's update, in place, inline or on the update thread |
+//! | `cast` | buffers from one type to another |
 //! | `ledger`, `admission` | every byte, by place, role and unit; what is refused before it is allocated |
 //!
 //! [Note: Stages] The stages differ in three answers only:
@@ -26,12 +29,15 @@
 #![forbid(unsafe_code)]
 
 mod admission;
+mod agree;
 mod bridge;
+mod cast;
 mod engine;
 mod error;
 mod gather;
 mod gradients;
 mod ledger;
+mod loss_scale;
 mod order;
 mod residency;
 mod settings;
@@ -39,10 +45,11 @@ mod step;
 mod unit;
 mod update;
 
+pub use agree::NotFinite;
 pub use bridge::{Bridge, Landing};
 pub use engine::{Engine, Moved, Plugins};
 pub use error::{Error, Result};
 pub use ledger::{Allotment, Ledger, Peak};
 pub use settings::{Clipping, DynamicLossScale, LossScale, Settings, Stage};
 pub use step::{Outcome, StepReport};
-pub use unit::{ParameterId, UnitId, UnitSpec};
+pub use unit::{ParameterId, ParameterRule, UnitId, UnitSpec};

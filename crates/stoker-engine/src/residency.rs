@@ -4,7 +4,7 @@ use crate::Bridge;
 use crate::ledger::{Allotment, Ledger};
 use crate::order::Order;
 use stoker_core::communicator::Exchanged;
-use stoker_core::{HostBuffer, Place, Result, Role, Ticket};
+use stoker_core::{DType, HostBuffer, Place, Result, Role, Ticket};
 
 /// Where a unit's gathered parameters are, and what memory that costs.
 #[derive(Debug)]
@@ -33,14 +33,40 @@ pub(crate) enum Filling {
 #[derive(Debug)]
 pub(crate) struct Slab<S> {
     pub(crate) buffer: S,
-    pub(crate) elements: usize,
+    dtype: DType,
+    elements: usize,
     /// Held for its drop.
     _allotment: Allotment,
 }
 
 impl<S> Slab<S> {
-    pub(crate) fn new(buffer: S, elements: usize, allotment: Allotment) -> Self {
-        Self { buffer, elements, _allotment: allotment }
+    pub(crate) fn new(buffer: S, dtype: DType, elements: usize, allotment: Allotment) -> Self {
+        Self { buffer, dtype, elements, _allotment: allotment }
+    }
+
+    fn bytes(&self) -> u64 {
+        (self.elements * self.dtype.size()) as u64
+    }
+}
+
+/// A slab that is wanted, and for whom.
+#[derive(Debug)]
+pub(crate) struct Wanted<'a> {
+    pub(crate) unit: usize,
+    pub(crate) name: &'a str,
+    pub(crate) dtype: DType,
+    pub(crate) elements: usize,
+    /// Whether the caller cannot do without.
+    pub(crate) must_have: bool,
+}
+
+impl Wanted<'_> {
+    fn bytes(&self) -> u64 {
+        (self.elements * self.dtype.size()) as u64
+    }
+
+    fn is_like<S>(&self, slab: &Slab<S>) -> bool {
+        (slab.dtype, slab.elements) == (self.dtype, self.elements)
     }
 }
 
@@ -49,6 +75,8 @@ impl<S> Slab<S> {
 pub(crate) struct Hold {
     /// Calls of the unit that run now.
     pub(crate) calls: usize,
+    /// Whether the backward of a call runs.
+    pub(crate) in_backward: bool,
     /// Kept from forward to backward (`reshard_after_forward = false`).
     pub(crate) until_backward: bool,
     /// Kept always (stages 0 to 2, persistent units).
@@ -56,8 +84,13 @@ pub(crate) struct Hold {
 }
 
 impl Hold {
+    /// Whether the computation may ask for the slab at any moment.
+    pub(crate) fn is_in_use(self) -> bool {
+        self.calls > 0 || self.in_backward
+    }
+
     fn lets_go(self) -> bool {
-        self.calls == 0 && !self.until_backward && !self.always
+        !self.is_in_use() && !self.until_backward && !self.always
     }
 }
 
@@ -65,6 +98,10 @@ impl Hold {
 /// known (see [Note: Order]), the one whose next use is farthest goes first (Belady's rule), so a unit that is the last
 /// of forward and the first of backward is not gathered twice. A slab that the autodiff graph still references is never
 /// overwritten: it leaves the pool and lives as long as the graph wants, and the books count it until it is dropped.
+///
+/// Where gathers are collectives, every rank must release and gather the same units. So the choice follows from the
+/// order of calls alone, which all ranks share, and not from what this rank's graph happens to hold: a rank that skips a
+/// unit holds nothing of it.
 #[derive(Debug)]
 pub(crate) struct Pool<B: Bridge> {
     pub(crate) units: Vec<Residency<B::Slab>>,
@@ -73,32 +110,43 @@ pub(crate) struct Pool<B: Bridge> {
     /// Slabs that were replaced while the graph still used them.
     held_by_graph: Vec<Slab<B::Slab>>,
     limit: u64,
+    /// Whether a gather is a collective.
+    collective: bool,
     ledger: Ledger,
     warned: Vec<bool>,
 }
 
 impl<B: Bridge> Pool<B> {
-    pub(crate) fn new(units: usize, limit: u64, ledger: Ledger) -> Self {
+    pub(crate) fn new(units: usize, limit: u64, collective: bool, ledger: Ledger) -> Self {
         Self {
             units: (0..units).map(|_| Residency::Absent).collect(),
             holds: vec![Hold::default(); units],
             free: Vec::new(),
             held_by_graph: Vec::new(),
             limit,
+            collective,
             ledger,
             warned: vec![false; units],
         }
     }
 
-    /// Bytes that the limit applies to: slabs of units that may be released, free ones, and ones that the graph holds.
-    fn pooled_bytes(&self) -> u64 {
-        let of_units =
-            self.units.iter().zip(&self.holds).filter(|(_, hold)| !hold.always).map(|(unit, _)| match unit {
+    /// Bytes of units that may be released.
+    fn resident_bytes(&self) -> u64 {
+        let pooled = self.units.iter().zip(&self.holds).filter(|(_, hold)| !hold.always);
+        pooled
+            .map(|(unit, _)| match unit {
                 Residency::Absent => 0,
-                Residency::Filling { slab, .. } | Residency::Gathered { slab, .. } => slab.elements,
-            });
-        let spare = self.free.iter().chain(&self.held_by_graph).map(|slab| slab.elements);
-        of_units.chain(spare).map(|elements| elements as u64 * 4).sum()
+                Residency::Filling { slab, .. } | Residency::Gathered { slab, .. } => slab.bytes(),
+            })
+            .sum()
+    }
+
+    fn held_bytes(&self) -> u64 {
+        self.held_by_graph.iter().map(Slab::bytes).sum()
+    }
+
+    fn free_bytes(&self) -> u64 {
+        self.free.iter().map(Slab::bytes).sum()
     }
 
     /// Sorts slabs that the graph has let go since to the free ones.
@@ -110,68 +158,61 @@ impl<B: Bridge> Pool<B> {
         self.free.extend::<Vec<_>>(free);
     }
 
-    /// A slab of exactly `elements` for `unit`, that nobody shares. `None` if that would take a slab that is in use and
-    /// the caller can do without (`must_have` is false).
-    pub(crate) fn take(
-        &mut self,
-        bridge: &mut B,
-        order: &Order,
-        unit: usize,
-        name: &str,
-        elements: usize,
-        must_have: bool,
-    ) -> Result<Option<Slab<B::Slab>>> {
+    /// A slab like `wanted`, that nobody shares. `None` if that would take a slab that is in use and the caller can do
+    /// without.
+    pub(crate) fn take(&mut self, bridge: &mut B, order: &Order, wanted: &Wanted<'_>) -> Result<Option<Slab<B::Slab>>> {
         self.reap(bridge);
-        if let Some(at) = self.free.iter().position(|slab| slab.elements == elements) {
+        let bytes = wanted.bytes();
+        let pooled = !self.holds.get(wanted.unit).is_some_and(|hold| hold.always);
+        if pooled {
+            // What this rank's graph holds counts only where no other rank must choose alike.
+            let held = if self.collective { 0 } else { self.held_bytes() };
+            while self.resident_bytes() + held + bytes > self.limit {
+                match self.farthest(bridge, order, wanted) {
+                    Some(victim) => {
+                        if let Residency::Gathered { slab, .. } =
+                            std::mem::replace(&mut self.units[victim], Residency::Absent)
+                        {
+                            self.discard(bridge, slab);
+                        }
+                    }
+                    None if wanted.must_have => break,
+                    None => return Ok(None),
+                }
+            }
+        }
+        if let Some(at) = self.free.iter().position(|slab| wanted.is_like(slab)) {
             return Ok(Some(self.free.swap_remove(at)));
         }
-        let bytes = elements as u64 * 4;
-        let outside = self.holds.get(unit).is_some_and(|hold| hold.always);
-        while !outside && self.pooled_bytes() + bytes > self.limit {
-            if self.free.pop().is_some() {
-                continue;
-            }
-            match self.farthest(bridge, order, unit, must_have) {
-                Some(victim) => {
-                    let Residency::Gathered { slab, .. } =
-                        std::mem::replace(&mut self.units[victim], Residency::Absent)
-                    else {
-                        break;
-                    };
-                    if slab.elements == elements {
-                        return Ok(Some(slab));
-                    }
-                }
-                None if must_have => {
-                    self.warn_overflow(bridge, unit, name, bytes);
-                    break;
-                }
-                None => return Ok(None),
+        while pooled && self.resident_bytes() + self.held_bytes() + self.free_bytes() + bytes > self.limit {
+            if self.free.pop().is_none() {
+                self.warn_overflow(bridge, wanted);
+                break;
             }
         }
-        let allotment = self.ledger.allot(Place::Device, Role::Slab, name, bytes)?;
-        Ok(Some(Slab::new(bridge.allocate(elements)?, elements, allotment)))
+        let allotment = self.ledger.allot(Place::Device, Role::Slab, wanted.name, bytes)?;
+        Ok(Some(Slab::new(bridge.allocate(wanted.dtype, wanted.elements)?, wanted.dtype, wanted.elements, allotment)))
     }
 
-    /// The gathered unit that may go and is wanted last. A fetch ahead (`must_have` is false) takes none that is wanted
-    /// before what it fetches.
-    fn farthest(&self, bridge: &B, order: &Order, wanted: usize, must_have: bool) -> Option<usize> {
-        let mine = order.distance(wanted);
+    /// The gathered unit that may go and is wanted last. A fetch ahead takes none that is wanted before what it fetches.
+    fn farthest(&self, bridge: &B, order: &Order, wanted: &Wanted<'_>) -> Option<usize> {
+        let mine = order.distance(wanted.unit);
         (0..self.units.len())
-            .filter(|&unit| unit != wanted && self.holds[unit].lets_go())
+            .filter(|&unit| unit != wanted.unit && self.holds[unit].lets_go())
             .filter(|&unit| match &self.units[unit] {
-                Residency::Gathered { slab, .. } => !bridge.is_shared(&slab.buffer),
+                // One that the graph holds frees nothing.
+                Residency::Gathered { slab, .. } => self.collective || !bridge.is_shared(&slab.buffer),
                 _ => false,
             })
             // `None` (not expected at all) is farther than any distance.
             .map(|unit| (order.distance(unit).map_or(usize::MAX, |distance| distance), unit))
-            .filter(|(distance, _)| must_have || mine.is_some_and(|mine| *distance > mine))
+            .filter(|(distance, _)| wanted.must_have || mine.is_some_and(|mine| *distance > mine))
             .max()
             .map(|(_, unit)| unit)
     }
 
-    fn warn_overflow(&mut self, bridge: &B, unit: usize, name: &str, bytes: u64) {
-        if std::mem::replace(&mut self.warned[unit], true) {
+    fn warn_overflow(&mut self, bridge: &B, wanted: &Wanted<'_>) {
+        if std::mem::replace(&mut self.warned[wanted.unit], true) {
             return;
         }
         let shared = self
@@ -180,8 +221,8 @@ impl<B: Bridge> Pool<B> {
             .filter(|unit| matches!(unit, Residency::Gathered { slab, .. } if bridge.is_shared(&slab.buffer)))
             .count();
         tracing::warn!(
-            unit = name,
-            bytes,
+            unit = wanted.name,
+            bytes = wanted.bytes(),
             pool_bytes = self.limit,
             still_referenced = shared + self.held_by_graph.len(),
             "the slab pool overflows: nothing in it can be released; raise schedule.pool_bytes, or schedule.copy_below \
@@ -201,7 +242,7 @@ impl<B: Bridge> Pool<B> {
     /// Bytes of fills in flight.
     pub(crate) fn filling_bytes(&self) -> u64 {
         let filling = self.units.iter().map(|unit| match unit {
-            Residency::Filling { slab, .. } => slab.elements as u64 * 4,
+            Residency::Filling { slab, .. } => slab.bytes(),
             _ => 0,
         });
         filling.sum()

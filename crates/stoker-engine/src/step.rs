@@ -1,13 +1,13 @@
 //! The end of a step: reduce what is left, decide by one number, update.
 
+use crate::agree::NotFinite;
 use crate::bridge::Bridge;
 use crate::engine::Engine;
-use crate::gather::here;
-use crate::settings::Stage;
+use crate::settings::{Clipping, DynamicLossScale, LossScale};
 use crate::unit::{Shard, UnitId};
 use crate::update::Job;
 use crate::{Error, Result};
-use stoker_core::{HostBuffer, Segment, StepContext};
+use stoker_core::{Segment, StepContext};
 
 /// What a step did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,7 +25,7 @@ pub struct StepReport {
     pub outcome: Outcome,
     /// Updates so far, this one included.
     pub updates: u64,
-    /// Global L2 norm of the mean gradient.
+    /// Global L2 norm of the mean gradient, free of the loss scale and before clipping.
     pub gradient_norm: f64,
     /// Learning rate that it used.
     pub learning_rate: f64,
@@ -43,105 +43,80 @@ impl<B: Bridge> Engine<B> {
     /// their unit.
     ///
     /// # Errors
-    /// What a collective, a copy or an update failed with.
+    /// What a collective, a copy or an update failed with; [`Error::NothingTrained`] when too many steps in a row were
+    /// skipped.
     pub fn step(&mut self, learning_rate: f64, micro_batches: u32) -> Result<StepReport> {
         self.alive()?;
         self.phase = "step";
         self.finish_reduction()?;
-        self.agree_on_gradients()?;
+        let gradients = self.agree_on_gradients()?;
         let world = self.plugins.communicator.world();
-        let scale = 1.0 / (world as f64 * f64::from(micro_batches.max(1)));
-        let gradient_norm = self.sum_of_squares()?.sqrt() * scale;
-        let outcome = if gradient_norm.is_finite() { Outcome::Updated } else { Outcome::Skipped };
-        match outcome {
-            Outcome::Updated => {
-                self.updates += 1;
-                let context = StepContext::scaled(scale as f32);
-                self.update_all(learning_rate, context)?;
-            }
-            Outcome::Skipped => {
-                self.skipped += 1;
-                tracing::warn!(
-                    rank = self.plugins.communicator.rank(),
-                    update = self.updates + 1,
-                    gradient_norm,
-                    skipped = self.skipped,
-                    "a gradient is not finite: the step is skipped on all ranks"
-                );
-            }
+        let loss_scale = self.scaler.scale();
+        let scale = 1.0 / (world as f64 * f64::from(micro_batches.max(1)) * loss_scale);
+        let gradient_norm = gradients.sum_of_squares.sqrt() * scale;
+        let outcome = if gradients.not_finite.is_none() { Outcome::Updated } else { Outcome::Skipped };
+        if let Some(not_finite) = &gradients.not_finite {
+            self.skip(not_finite, gradient_norm)?;
+        } else {
+            self.updates += 1;
+            self.consecutive_skips = 0;
+            self.update_all(learning_rate, self.settings.clipping.context(scale, gradient_norm))?;
         }
+        self.scaler.step(outcome == Outcome::Skipped);
         for unit in 0..self.units.len() {
             self.units[unit].gradient.next_step();
-            self.hold(unit).until_backward = false;
+            let hold = self.hold(unit);
+            (hold.until_backward, hold.in_backward) = (false, false);
         }
         self.order.next_step();
-        Ok(StepReport {
-            outcome,
-            updates: self.updates,
+        let (updates, consecutive_skips) = (self.updates, self.consecutive_skips);
+        Ok(StepReport { outcome, updates, gradient_norm, learning_rate, loss_scale, consecutive_skips })
+    }
+
+    /// Counts and tells a step that changes nothing.
+    fn skip(&mut self, not_finite: &NotFinite, gradient_norm: f64) -> Result<()> {
+        self.skipped += 1;
+        self.consecutive_skips += 1;
+        let (rank, loss_scale) = (self.plugins.communicator.rank(), self.scaler.scale());
+        let step = self.updates + self.skipped;
+        tracing::warn!(
+            rank,
+            step,
+            loss_scale,
+            parameter = not_finite.parameter,
+            found_by = not_finite.rank.map_or_else(|| "the sum over ranks".to_owned(), |rank| format!("rank {rank}")),
             gradient_norm,
-            learning_rate,
-            loss_scale: 1.0,
-            consecutive_skips: 0,
-        })
-    }
-
-    /// Makes all ranks see which parameters got a gradient on any of them, and reduces what was not reduced yet.
-    fn agree_on_gradients(&mut self) -> Result<()> {
-        let mut pending: Vec<bool> = (0..self.units.len()).map(|unit| self.buckets[unit].is_some()).collect();
-        if self.plugins.communicator.world() > 1 {
-            // A sum of zeros and ones: more than zero where any rank has something.
-            let flags = pending.iter().chain(self.units.iter().flat_map(|unit| &unit.gradient.arrived));
-            let flags: Vec<f64> = flags.map(|&flag| f64::from(u8::from(flag))).collect();
-            let buffer = HostBuffer::from_slice(&flags);
-            let summed = self.plugins.communicator.all_reduce("which gradients arrived", buffer)?.wait()?;
-            let mut flags = summed.as_slice::<f64>().iter().map(|&sum| sum > 0.0);
-            let arrived = self.units.iter_mut().flat_map(|unit| unit.gradient.arrived.iter_mut());
-            for (flag, any) in pending.iter_mut().chain(arrived).zip(&mut flags) {
-                *flag = any;
-            }
+            skipped = self.skipped,
+            in_a_row = self.consecutive_skips,
+            "a gradient is not finite: the step is skipped on all ranks"
+        );
+        let limit = self.settings.max_consecutive_skips;
+        if limit == 0 || self.consecutive_skips < limit {
+            return Ok(());
         }
-        for (unit, pending) in pending.into_iter().enumerate() {
-            if pending {
-                self.start_reduction(unit)?;
-                self.finish_reduction()?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Of the summed gradients of all ranks and micro-batches.
-    fn sum_of_squares(&mut self) -> Result<f64> {
-        let mut sum = 0.0;
-        // At stage 0 every rank has the whole gradient; one of them speaks for all.
-        let speaks = self.settings.stage != Stage::Zero || self.plugins.communicator.rank() == 0;
-        for unit in (0..self.units.len()).filter(|_| speaks) {
-            if !self.units[unit].gradient.region_filled {
-                continue;
-            }
-            let gradient = &mut here(&mut self.units[unit].shard)?.gradient;
-            sum += match gradient.host() {
-                Some(memory) => stoker_kernels::norm::sum_of_squares(memory.as_slice::<f32>()),
-                None => {
-                    let staging = HostBuffer::zeros::<f32>(gradient.spec().elements);
-                    stoker_kernels::norm::sum_of_squares(gradient.read(0, staging)?.wait()?.as_slice::<f32>())
+        Err(Error::NothingTrained {
+            skips: self.consecutive_skips,
+            step,
+            loss_scale,
+            not_finite: not_finite.clone(),
+            advice: match self.settings.loss_scale {
+                LossScale::Dynamic(DynamicLossScale { minimum, .. }) if loss_scale > minimum => {
+                    "the loss scale is still falling: lower precision.initial_scale_power, or raise \
+                     precision.max_consecutive_skips"
                 }
-            };
-        }
-        if self.plugins.communicator.world() == 1 {
-            return Ok(sum);
-        }
-        let buffer = HostBuffer::from_slice(&[sum]);
-        let total = self.plugins.communicator.all_reduce("gradient norm", buffer)?.wait()?;
-        Ok(total.as_slice::<f64>().first().copied().unwrap_or(f64::NAN))
+                _ => "lower the learning rate, clip gradients, or compute in f32 or bf16 to see where it begins",
+            },
+        })
     }
 
     /// Updates the units in the order in which the next forward will want them.
     fn update_all(&mut self, learning_rate: f64, context: StepContext) -> Result<()> {
         let mut units = self.order_of_next_forward();
-        units.retain(|&unit| self.units[unit].gradient.arrived.contains(&true));
+        units.retain(|&unit| self.units[unit].trainable && self.units[unit].gradient.arrived.contains(&true));
         for unit in units {
             // A fetch ahead still has the shard; its slab will be stale.
             self.finish_fill(unit)?;
+            self.units[unit].count_update();
             let segments = self.segments(unit, learning_rate);
             let Shard::Here(regions) = std::mem::replace(&mut self.units[unit].shard, Shard::Lost) else {
                 return Err(Error::Stopped("a shard was used while its update runs".to_owned()));
@@ -165,16 +140,22 @@ impl<B: Bridge> Engine<B> {
         units
     }
 
-    /// The parts of this rank's shard that are updated: trained parameters that got a gradient.
-    fn segments(&self, unit: UnitId, learning_rate: f64) -> Vec<Segment> {
-        let Some(unit) = self.units.get(unit) else { return Vec::new() };
-        // At stage 0 the plan is of a world of one, whose only shard is everything.
-        let rank = if unit.plan.world() == 1 { 0 } else { self.plugins.communicator.rank() };
-        let parameters = unit.plan.parameters.iter().zip(&unit.trainable).zip(&unit.gradient.arrived);
+    /// The parts of this rank's shard that are updated: parameters that got a gradient.
+    fn segments(&self, id: UnitId, learning_rate: f64) -> Vec<Segment> {
+        let Some(unit) = self.units.get(id) else { return Vec::new() };
+        let rank = self.plan_rank(id);
+        let parameters = unit.plan.parameters.iter().zip(&unit.rules).zip(&unit.updates).zip(&unit.gradient.arrived);
         parameters
-            .filter(|((_, trainable), arrived)| **trainable && **arrived)
-            .flat_map(|((parameter, _), _)| unit.plan.overlap(rank, &parameter.range))
-            .map(|(_, range)| Segment { range, update: self.updates, learning_rate, weight_decay: None })
+            .filter(|(_, arrived)| **arrived)
+            .flat_map(|(((parameter, rule), &update), _)| {
+                let pieces = unit.plan.overlap(rank, &parameter.range);
+                pieces.into_iter().map(move |(_, range)| Segment {
+                    range,
+                    update,
+                    learning_rate: learning_rate * rule.learning_rate_scale,
+                    weight_decay: rule.weight_decay,
+                })
+            })
             .collect()
     }
 
@@ -199,5 +180,18 @@ impl<B: Bridge> Engine<B> {
             self.settle_update(unit)?;
         }
         Ok(())
+    }
+}
+
+impl Clipping {
+    /// How the accumulated gradient becomes the one that is updated with. `scale` makes it the mean gradient, whose norm
+    /// is `norm`.
+    fn context(self, scale: f64, norm: f64) -> StepContext {
+        match self {
+            Clipping::None => StepContext::scaled(scale as f32),
+            // PyTorch's `clip_grad_norm_` adds 1e-6, and so does who compares with it.
+            Clipping::Norm(limit) => StepContext::scaled((scale * (limit / (norm + 1e-6)).min(1.0)) as f32),
+            Clipping::Value(limit) => StepContext { gradient_scale: scale as f32, clip_value: limit as f32 },
+        }
     }
 }

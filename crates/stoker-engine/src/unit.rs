@@ -1,7 +1,7 @@
 //! One unit: what it is, and the state of its shard.
 
 use crate::ledger::Allotment;
-use stoker_core::{ParameterSpec, Plan, Region, Ticket};
+use stoker_core::{DType, ParameterSpec, Plan, Region, Ticket};
 
 /// Number of a unit, in the order of the model.
 pub type UnitId = usize;
@@ -16,13 +16,53 @@ pub struct UnitSpec {
     pub name: String,
     /// Its parameters, in the order of the model.
     pub parameters: Vec<ParameterSpec>,
+    /// How each of them is trained; defaults beyond its end.
+    pub rules: Vec<ParameterRule>,
+    /// Type in which they are gathered and computed with.
+    pub dtype: DType,
+    /// Type in which the model itself holds them: f32, or `dtype` if the model chose it.
+    pub own_dtype: DType,
+    /// Whether they are trained. Frozen ones have neither gradients nor optimizer state.
+    pub trainable: bool,
+}
+
+impl UnitSpec {
+    /// A unit of trained f32 parameters.
+    pub fn new(name: impl Into<String>, parameters: Vec<ParameterSpec>) -> Self {
+        let (dtype, own_dtype) = (DType::F32, DType::F32);
+        Self { name: name.into(), parameters, rules: Vec::new(), dtype, own_dtype, trainable: true }
+    }
+
+    /// Whether the parameters are kept in f32 beside the type that is computed with: what an optimizer updates, and what
+    /// a saved model has.
+    pub(crate) fn has_master(&self) -> bool {
+        self.dtype != DType::F32 && (self.trainable || self.own_dtype == DType::F32)
+    }
+}
+
+/// How a parameter is trained.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct ParameterRule {
+    /// Factor of the step's learning rate.
+    pub learning_rate_scale: f64,
+    /// Weight decay, instead of the optimizer's.
+    pub weight_decay: Option<f64>,
+}
+
+impl Default for ParameterRule {
+    fn default() -> Self {
+        Self { learning_rate_scale: 1.0, weight_decay: None }
+    }
 }
 
 /// The regions of a rank's shard of one unit.
 #[derive(Debug)]
 pub(crate) struct ShardRegions {
     pub(crate) parameters: Box<dyn Region>,
-    pub(crate) gradient: Box<dyn Region>,
+    /// In f32, if the parameters are not.
+    pub(crate) master: Option<Box<dyn Region>>,
+    /// None if the unit is frozen.
+    pub(crate) gradient: Option<Box<dyn Region>>,
     pub(crate) state: Vec<Box<dyn Region>>,
     /// Keeps their bytes in the books.
     pub(crate) _allotments: Vec<Allotment>,
@@ -46,6 +86,8 @@ pub(crate) struct GradientState {
     pub(crate) calls_open: usize,
     /// Parameters whose gradient came since the last step.
     pub(crate) arrived: Vec<bool>,
+    /// Parameters of which this rank had a gradient that is not finite since the last step.
+    pub(crate) not_finite: Vec<bool>,
     /// Parameters whose gradient is in the current bucket.
     pub(crate) in_bucket: Vec<bool>,
     /// Whether the gradient region holds something of this step.
@@ -54,7 +96,8 @@ pub(crate) struct GradientState {
 
 impl GradientState {
     pub(crate) fn new(parameters: usize) -> Self {
-        Self { arrived: vec![false; parameters], in_bucket: vec![false; parameters], ..Self::default() }
+        let none = || vec![false; parameters];
+        Self { arrived: none(), not_finite: none(), in_bucket: none(), ..Self::default() }
     }
 
     pub(crate) fn bucket_is_empty(&self) -> bool {
@@ -69,7 +112,13 @@ impl GradientState {
 #[derive(Debug)]
 pub(crate) struct Unit {
     pub(crate) plan: Plan,
-    pub(crate) trainable: Vec<bool>,
+    pub(crate) dtype: DType,
+    /// Type of its bucket, its reduction and its gradient region.
+    pub(crate) gradient_dtype: DType,
+    pub(crate) trainable: bool,
+    pub(crate) rules: Vec<ParameterRule>,
+    /// Updates that each parameter has had.
+    pub(crate) updates: Vec<u64>,
     pub(crate) shard: Shard,
     pub(crate) gradient: GradientState,
     /// Number of updates submitted: a slab of another version is stale.
@@ -81,8 +130,20 @@ impl Unit {
         &self.plan.unit
     }
 
+    /// Counts an update of every parameter that has a gradient.
+    pub(crate) fn count_update(&mut self) {
+        for (updates, arrived) in self.updates.iter_mut().zip(&self.gradient.arrived) {
+            *updates += u64::from(*arrived);
+        }
+    }
+
     /// Bytes of the gathered unit.
     pub(crate) fn slab_bytes(&self) -> u64 {
-        self.plan.elements as u64 * 4
+        (self.plan.elements * self.dtype.size()) as u64
+    }
+
+    /// Bytes of its whole gradient.
+    pub(crate) fn bucket_bytes(&self) -> u64 {
+        (self.plan.elements * self.gradient_dtype.size()) as u64
     }
 }

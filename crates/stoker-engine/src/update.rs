@@ -1,5 +1,6 @@
 //! A unit's update: in place where the host can address the shard, else through buffers; inline or on a thread.
 
+use crate::cast;
 use crate::unit::ShardRegions;
 use crate::{Error, Result};
 use std::fmt::Debug;
@@ -9,7 +10,9 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use stoker_core::error::panic_text;
-use stoker_core::{Completion, HostBuffer, Optimizer, Region, Segment, ShardUpdate, StepContext, Ticket};
+use stoker_core::{
+    Completion, DType, HostBuffer, Optimizer, Region, RegionSpec, Segment, ShardUpdate, StepContext, Ticket,
+};
 
 /// All that an update needs; it takes the shard with it.
 #[derive(Debug)]
@@ -24,12 +27,18 @@ pub(crate) struct Job {
 impl Job {
     /// Updates the shard and hands it back.
     pub(crate) fn run(mut self) -> Result<ShardRegions> {
-        let ShardRegions { parameters, gradient, state, .. } = &mut self.regions;
-        let mut parameters = Access::open(parameters.as_mut())?;
+        let ShardRegions { parameters, master, gradient, state, .. } = &mut self.regions;
+        let Some(gradient) = gradient else {
+            return Err(Error::Stopped(format!("unit `{}` is frozen and was to be updated", self.unit)));
+        };
         let mut gradient = Access::open(gradient.as_mut())?;
         let mut state = state.iter_mut().map(|region| Access::open(region.as_mut())).collect::<Result<Vec<_>>>()?;
+        let (mut updated, narrow) = match master {
+            Some(master) => (Access::open(master.as_mut())?, Some(parameters)),
+            None => (Access::open(parameters.as_mut())?, None),
+        };
         let shard = ShardUpdate {
-            parameters: parameters.slice(),
+            parameters: updated.slice(),
             gradient: gradient.slice(),
             state: state.iter_mut().map(Access::slice).collect(),
             segments: &self.segments,
@@ -40,14 +49,17 @@ impl Job {
             Ok(result) => result?,
             Err(panic) => return Err(Error::UpdatePanicked { unit: self.unit, reason: panic_text(panic.as_ref()) }),
         }
-        for access in state.into_iter().chain([parameters]) {
+        if let Some(narrow) = narrow {
+            cast::store(updated.slice(), narrow.as_mut(), 0)?;
+        }
+        for access in state.into_iter().chain([updated]) {
             access.store()?;
         }
         Ok(self.regions)
     }
 }
 
-/// A region's elements: its own memory, or a copy of them that is stored back.
+/// A region's elements in f32: its own memory, or a copy of them that is stored back.
 enum Access<'a> {
     Own(&'a mut HostBuffer),
     Copy(&'a mut dyn Region, HostBuffer),
@@ -55,10 +67,15 @@ enum Access<'a> {
 
 impl<'a> Access<'a> {
     fn open(region: &'a mut dyn Region) -> Result<Self> {
+        let RegionSpec { dtype, elements, .. } = *region.spec();
         if region.host().is_none() {
-            let buffer = HostBuffer::zeros::<f32>(region.spec().elements);
-            let buffer = region.read(0, buffer)?.wait()?;
+            let buffer = region.read(0, HostBuffer::zeros_of(dtype, elements))?.wait()?;
+            let buffer = if dtype == DType::F32 { buffer } else { cast::widened(&buffer) };
             return Ok(Self::Copy(region, buffer));
+        }
+        if dtype != DType::F32 {
+            let wide = region.host().map(|memory| cast::widened(memory)).unwrap_or_default();
+            return Ok(Self::Copy(region, wide));
         }
         match region.host() {
             Some(memory) => Ok(Self::Own(memory)),

@@ -185,7 +185,7 @@ fn mistakes_are_named() {
     let run = Run::new(1, 3);
     alone(&run, |plugins| {
         let mut engine = run.engine(plugins).unwrap();
-        let error = engine.load(0, 0, &[1.0], true).unwrap_err().to_string();
+        let error = engine.load(0, 0, &[1.0]).unwrap_err().to_string();
         assert!(error.starts_with("the length of parameter 0 of unit `unit0` is 1"), "{error}");
         let error = engine.land(0, 9, vec![]).unwrap_err().to_string();
         assert!(error.contains("parameter 9 of unit 0 was asked for, which does not exist"), "{error}");

@@ -1,7 +1,7 @@
 //! A training run whose gradients depend on the parameters that the engine hands out, so that a stale, mixed-up or
 //! unfinished slab changes everything after it.
 
-use crate::device::{SimulatedDevice, SimulatedSlab};
+use crate::device::{SimulatedDevice, SimulatedSlab, numbers};
 use std::sync::Arc;
 use std::time::Duration;
 use stoker_core::registry::{self, Given, Group, TargetContext};
@@ -13,9 +13,12 @@ use stoker_testkit::staged::StagedTarget;
 
 pub(crate) const STEPS: usize = 5;
 
-/// Parameter sizes by unit: odd, empty and single ones; the last unit is called twice, the second in some steps only,
-/// and the last parameter of the first unit gets no gradient.
-const UNITS: [&[usize]; 5] = [&[15, 3, 2], &[7], &[0, 1], &[16, 2, 5], &[9]];
+/// Parameter sizes by unit: odd, empty and single ones; the last unit is called twice, the second in some steps only, the
+/// last parameter of the first unit gets no gradient, and the fourth unit is frozen.
+const UNITS: [&[usize]; 6] = [&[15, 3, 2], &[7], &[0, 1], &[2, 5], &[16, 6], &[9]];
+
+/// Which of them is frozen.
+const FROZEN: usize = 3;
 
 #[derive(Debug, Clone)]
 pub(crate) struct Run {
@@ -66,8 +69,7 @@ impl Run {
             for (parameter, &size) in sizes.iter().enumerate() {
                 let values: Vec<f32> =
                     (0..size).map(|i| ((i * 37 + unit * 11 + parameter) % 17) as f32 / 8.5 - 1.0).collect();
-                // The second parameter of the fourth unit is frozen.
-                engine.load(unit, parameter, &values, (unit, parameter) != (3, 1))?;
+                engine.load(unit, parameter, &values)?;
             }
         }
         Ok(engine)
@@ -102,20 +104,20 @@ pub(crate) fn specs() -> Vec<UnitSpec> {
         shape: vec![size],
     };
     let unit = |(unit, sizes): (usize, &&[usize])| UnitSpec {
-        name: format!("unit{unit}"),
-        parameters: sizes.iter().enumerate().map(|p| parameter(unit, p)).collect(),
+        trainable: unit != FROZEN,
+        ..UnitSpec::new(format!("unit{unit}"), sizes.iter().enumerate().map(|p| parameter(unit, p)).collect())
     };
     UNITS.iter().enumerate().map(unit).collect()
 }
 
 /// The order of unit calls of a step.
 fn calls(step: usize) -> Vec<usize> {
-    if step.is_multiple_of(2) { vec![0, 1, 2, 3, 4, 4] } else { vec![0, 2, 3, 4, 4] }
+    if step.is_multiple_of(2) { vec![0, 1, 2, 3, 4, 5, 5] } else { vec![0, 2, 3, 4, 5, 5] }
 }
 
 /// What the computation sees of a slab: all numbers, none stale or in flight.
 fn look(slab: &SimulatedSlab) -> Vec<f32> {
-    let values = slab.0.lock().unwrap().clone();
+    let values = numbers(&slab.0.lock().unwrap());
     assert!(values.iter().all(|value| value.is_finite()), "a slab was used before it was filled: {values:?}");
     values
 }
@@ -126,6 +128,17 @@ pub(crate) fn train(
     rank: usize,
     world: usize,
 ) -> Result<stoker_engine::StepReport, Error> {
+    accumulate(engine, step, rank, world)?;
+    engine.step(1e-2, 1)
+}
+
+/// One micro-batch.
+pub(crate) fn accumulate(
+    engine: &mut Engine<SimulatedDevice>,
+    step: usize,
+    rank: usize,
+    world: usize,
+) -> Result<(), Error> {
     engine.set_training(true)?;
     for unit in calls(step) {
         engine.begin_call(unit, true)?;
@@ -148,12 +161,12 @@ pub(crate) fn train(
         }
         engine.backward_done(unit)?;
     }
-    engine.step(1e-2, 1)
+    Ok(())
 }
 
 fn evaluate(engine: &mut Engine<SimulatedDevice>) {
     engine.set_training(false).unwrap();
-    for unit in [4, 0, 1, 3, 2] {
+    for unit in [5, 0, 1, 3, 2, 4] {
         engine.begin_call(unit, false).unwrap();
         look(engine.slab(unit).unwrap());
         engine.end_call(unit);
