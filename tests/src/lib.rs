@@ -10,7 +10,7 @@ pub mod plain;
 use burn::tensor::Device;
 use std::sync::Arc;
 use std::time::Duration;
-use stoker_burn::{Backend, DeviceSettings, Rank};
+use stoker_burn::{Backend, DeviceSettings, ParameterRules, Rank, RunningStatistics};
 use stoker_core::registry::{self, Given, Group, TargetContext};
 use stoker_core::{Communicator, OptionValue};
 use stoker_engine::{Plugins, Settings, Stage};
@@ -41,10 +41,18 @@ pub struct Setup {
     pub world: usize,
     /// Name of the offload target.
     pub target: &'static str,
+    /// Name of the optimizer.
+    pub optimizer: &'static str,
+    /// Its options, beside AdamW's eps and weight decay.
+    pub options: Given,
     /// AdamW's eps.
     pub eps: f64,
     /// AdamW's weight decay.
     pub weight_decay: f64,
+    /// What is said of parameters by their names.
+    pub rules: ParameterRules,
+    /// Whose running statistics count.
+    pub running_statistics: RunningStatistics,
     /// Elements to which the flat layout is aligned.
     pub alignment: i64,
     /// How long ranks wait for each other.
@@ -63,8 +71,12 @@ impl Setup {
         Self {
             world,
             target: "cpu-offload",
+            optimizer: "adamw",
+            options: Given::new(),
             eps: 1e-8,
             weight_decay: 0.01,
+            rules: ParameterRules::default(),
+            running_statistics: RunningStatistics::default(),
             alignment: 128,
             timeout: Duration::from_secs(60),
             settings: Settings { stage: Stage::from_number(stage).unwrap(), ..Settings::default() },
@@ -82,18 +94,22 @@ impl Setup {
     /// A rank over this communicator.
     pub fn rank(&self, communicator: Arc<dyn Communicator>) -> Rank {
         let option = |name: &str, value: OptionValue| Given::from([(name.to_owned(), value)]);
-        let mut adamw = option("eps", OptionValue::Float(self.eps));
-        adamw.insert("weight_decay".to_owned(), OptionValue::Float(self.weight_decay));
+        let mut options = self.options.clone();
+        if self.optimizer == "adamw" {
+            options.insert("eps".to_owned(), OptionValue::Float(self.eps));
+            options.insert("weight_decay".to_owned(), OptionValue::Float(self.weight_decay));
+        }
         let context = TargetContext { rank: communicator.rank(), device_is_host: true };
         let plugins = Plugins {
             partitioner: registry::partitioner("flat", &option("alignment", OptionValue::Integer(self.alignment)))
                 .unwrap(),
             target: registry::offload_target(self.target, &Given::new(), &context).unwrap(),
-            optimizer: registry::optimizer("adamw", &adamw).unwrap(),
+            optimizer: registry::optimizer(self.optimizer, &options).unwrap(),
             communicator,
         };
         let settings = Settings { timeout: self.timeout, ..self.settings.clone() };
-        Rank::new(settings, self.device, plugins, self.seed).unwrap()
+        let rank = Rank::new(settings, self.device, plugins, self.seed).unwrap();
+        rank.with_parameter_rules(self.rules.clone()).with_running_statistics(self.running_statistics)
     }
 
     /// Runs `body` on every rank, each on a thread of its own; results in the order of the ranks.

@@ -10,7 +10,8 @@ pub type Values = BTreeMap<String, Vec<f32>>;
 /// Reads them out of a plain module.
 pub fn values<M: Module>(model: &M) -> Values {
     let mut collect = Collect::default();
-    model.visit(&mut collect);
+    // Burn shows the last update of running statistics only once a module is made valid.
+    model.valid().visit(&mut collect);
     collect.values
 }
 
@@ -56,7 +57,6 @@ pub fn train<M: Module>(
             path: Vec::new(),
             gradients: loss.backward(),
             moments: &mut moments,
-            step: step as i32 + 1,
             eps,
             weight_decay,
             learning_rate,
@@ -66,11 +66,18 @@ pub fn train<M: Module>(
     (model, losses)
 }
 
+/// Of one parameter.
+#[derive(Default)]
+struct Moments {
+    /// Updates so far: a parameter that has no gradient in a step counts none.
+    updates: i32,
+    values: Vec<(f64, f64)>,
+}
+
 struct AdamW<'a> {
     path: Vec<String>,
     gradients: Gradients,
-    moments: &'a mut BTreeMap<String, Vec<(f64, f64)>>,
-    step: i32,
+    moments: &'a mut BTreeMap<String, Moments>,
     eps: f64,
     weight_decay: f64,
     learning_rate: f64,
@@ -89,12 +96,15 @@ impl ModuleMapper for AdamW<'_> {
         let Some(gradient) = param.val().grad(&self.gradients) else { return param };
         let gradient = gradient.into_data();
         let gradient = gradient.as_slice::<f32>().unwrap();
-        let moments = self.moments.entry(self.path.join(".")).or_insert_with(|| vec![(0.0, 0.0); gradient.len()]);
-        let (correction1, correction2) = (1.0 - 0.9f64.powi(self.step), 1.0 - 0.999f64.powi(self.step));
+        let moments = self.moments.entry(self.path.join(".")).or_default();
+        moments.updates += 1;
+        moments.values.resize(gradient.len(), (0.0, 0.0));
+        let correction = |beta: f64| 1.0 - beta.powi(moments.updates);
+        let (correction1, correction2) = (correction(0.9), correction(0.999));
         param.map(|value| {
             let (device, shape) = (value.device(), value.shape());
             let mut values = value.into_data().as_slice::<f32>().unwrap().to_vec();
-            for ((p, g), (m, v)) in values.iter_mut().zip(gradient).zip(moments) {
+            for ((p, g), (m, v)) in values.iter_mut().zip(gradient).zip(&mut moments.values) {
                 let g = f64::from(*g);
                 *m = 0.9 * *m + 0.1 * g;
                 *v = 0.999 * *v + 0.001 * g * g;

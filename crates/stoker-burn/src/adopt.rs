@@ -19,6 +19,8 @@ pub(crate) struct Sharded {
     pub(crate) unit: UnitId,
     pub(crate) parameter: ParameterId,
     pub(crate) shape: Vec<usize>,
+    /// Type in which the model holds it, and a file of its weights.
+    pub(crate) dtype: DType,
     pub(crate) for_save: ForSave,
 }
 
@@ -28,19 +30,30 @@ impl std::fmt::Debug for Sharded {
     }
 }
 
-/// Shards `model`, whose units are linked already. Values come from `weights` if given, else from `seed`.
+/// Shards `model`, whose units are linked already. Values come from `weights` if given, else from `seed`. `trainable`: of
+/// every engine unit.
 ///
 /// # Errors
 /// Types that are not sharded; what the weights file lacks; what the engine failed with.
 pub(crate) fn adopt<M: Module>(
     model: M,
     shared: &Arc<Shared>,
-    buffers: HashSet<String>,
+    buffers: &HashSet<String>,
+    trainable: &[bool],
     seed: u64,
     weights: Option<&mut WeightsFile>,
 ) -> Result<(M, HashMap<String, Sharded>)> {
-    let mut adopter =
-        Adopter { shared, buffers, seed, weights, path: Vec::new(), sharded: HashMap::new(), error: None };
+    let mut adopter = Adopter {
+        shared,
+        buffers,
+        trainable,
+        seed,
+        weights,
+        path: Vec::new(),
+        sharded: HashMap::new(),
+        first_paths: HashMap::new(),
+        error: None,
+    };
     let model = model.map(&mut adopter);
     match adopter.error {
         Some(error) => Err(error),
@@ -50,11 +63,14 @@ pub(crate) fn adopt<M: Module>(
 
 struct Adopter<'a> {
     shared: &'a Arc<Shared>,
-    buffers: HashSet<String>,
+    buffers: &'a HashSet<String>,
+    trainable: &'a [bool],
     seed: u64,
     weights: Option<&'a mut WeightsFile>,
     path: Vec<String>,
     sharded: HashMap<String, Sharded>,
+    /// Where a parameter was met first, by Burn's id: tied ones are met again.
+    first_paths: HashMap<u64, String>,
     error: Option<Error>,
 }
 
@@ -65,12 +81,12 @@ impl Adopter<'_> {
 
     /// Gives the parameter's values to the engine; what is left knows its shape and how to say that it is not here.
     fn shard<const D: usize>(&mut self, param: Param<Tensor<D>>, link: &UnitLink, path: &str) -> Param<Tensor<D>> {
-        let Some(&parameter) = link.parameters.get(&param.id.val()) else { return param };
+        let Some(&(unit, parameter)) = link.parameters.get(&param.id.val()) else { return param };
         let (id, shape) = (param.id, param.lazy_shape());
-        let trainable = self.hand_over(param, link.unit.id, parameter, path).unwrap_or_else(|error| {
+        let trainable = self.trainable.get(unit).copied().unwrap_or_default();
+        if let Err(error) = self.hand_over(param, unit, parameter, path) {
             self.refuse(error);
-            false
-        });
+        }
         let path = path.to_owned();
         let absent = move |_: &Device, _: bool| -> Tensor<D> {
             // A lazy parameter cannot return an error.
@@ -82,36 +98,50 @@ impl Adopter<'_> {
         Param::uninitialized(id, absent, self.shared.device.clone(), trainable, shape)
     }
 
-    /// Returns whether the parameter is trained. Nothing else may hold `param`: its values are then moved, not copied.
+    /// Nothing else may hold `param`, unless it is tied: its values are then moved, not copied.
     fn hand_over<const D: usize>(
         &mut self,
         param: Param<Tensor<D>>,
         unit: UnitId,
         parameter: ParameterId,
         path: &str,
-    ) -> Result<bool> {
+    ) -> Result<()> {
         let device = self.shared.device.clone().without_autodiff();
+        let first = self.first_paths.get(&param.id.val()).cloned();
+        let is_first = first.is_none();
+        self.first_paths.entry(param.id.val()).or_insert_with(|| path.to_owned());
+        // A parameter in two places has one value: that of the first.
+        let first = first.unwrap_or_else(|| path.to_owned());
         let stored = match &mut self.weights {
-            Some(weights) => Some(weights.read(path, param.lazy_shape().as_slice())?),
+            Some(weights) => Some(weights.read(&first, param.lazy_shape().as_slice())?),
             None => None,
         };
-        let param = if stored.is_none() { draw(param, self.seed, path) } else { param };
-        let trainable = param.is_require_grad();
+        let param = if stored.is_none() { draw(param, self.seed, &first) } else { param };
         let (_, value, mapper) = param.consume();
-        let value = match stored {
-            Some(data) => mapper.on_load(Tensor::from_data(data, (&device, DType::F32))),
-            None => value,
-        };
-        let unsupported = |found: DType| Error::UnsupportedType { path: path.to_owned(), found: format!("{found:?}") };
-        if value.dtype() != DType::F32 {
-            return Err(unsupported(value.dtype()));
+        let (shape, dtype) = (value.shape().as_slice().to_vec(), value.dtype());
+        if is_first {
+            let value = match stored {
+                Some(data) => mapper.on_load(Tensor::from_data(data, (&device, DType::F32))),
+                None => value,
+            };
+            self.load(value, unit, parameter, path)?;
         }
+        let for_save = for_save(mapper, dtype, &device);
+        self.sharded.insert(path.to_owned(), Sharded { unit, parameter, shape, dtype, for_save });
+        Ok(())
+    }
+
+    fn load<const D: usize>(&self, value: Tensor<D>, unit: UnitId, parameter: ParameterId, path: &str) -> Result<()> {
+        let unsupported = |found: DType| Error::UnsupportedType { path: path.to_owned(), found: format!("{found:?}") };
+        let value = match value.dtype() {
+            DType::F32 => value,
+            DType::BF16 | DType::F16 => value.cast(DType::F32),
+            other => return Err(unsupported(other)),
+        };
         let data = value.into_data();
         let values = data.as_slice::<f32>().map_err(|_| unsupported(data.dtype()))?;
-        with_engine!(&mut *self.shared.engine(), engine => engine.load(unit, parameter, values, trainable))?;
-        let shape = data.shape().as_slice().to_vec();
-        self.sharded.insert(path.to_owned(), Sharded { unit, parameter, shape, for_save: for_save(mapper, &device) });
-        Ok(trainable)
+        with_engine!(&mut *self.shared.engine(), engine => engine.load(unit, parameter, values))?;
+        Ok(())
     }
 
     fn replace<const D: usize>(&mut self, param: Param<Tensor<D>>, path: &str) -> Param<Tensor<D>> {
@@ -126,9 +156,9 @@ impl Adopter<'_> {
     }
 }
 
-fn for_save<const D: usize>(mapper: ParamMapper<Tensor<D>>, device: &Device) -> ForSave {
+fn for_save<const D: usize>(mapper: ParamMapper<Tensor<D>>, dtype: DType, device: &Device) -> ForSave {
     let device = device.clone();
-    Box::new(move |data| mapper.on_save(Tensor::<D>::from_data(data, (&device, DType::F32))).into_data())
+    Box::new(move |data| mapper.on_save(Tensor::<D>::from_data(data, (&device, DType::F32))).cast(dtype).into_data())
 }
 
 impl ModuleMapper for Adopter<'_> {

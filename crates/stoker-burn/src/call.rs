@@ -1,13 +1,15 @@
 //! One call of a unit.
 
-use crate::boundary::Link;
+use crate::Error;
+use crate::boundary::{Link, current as current_unit};
 use crate::current;
 use crate::flow::{FloatMap, Flow};
-use crate::ops::{depth, gather, leave, mark};
-use crate::raise::or_raise;
-use crate::shared::{Mode, UnitHandle, UnitLink, with_engine};
-use burn::module::{Module, ModuleMapper, Param};
-use burn::tensor::Tensor;
+use crate::ops::{Place, gather, mark, place, token};
+use crate::raise::raise;
+use crate::shared::{CallHandle, Mode, UnitLink};
+use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
+use burn::tensor::{DType, Tensor};
+use std::sync::Arc;
 
 /// Runs `forward` on the unit's module: as it is if the unit belongs to no engine, else gathered.
 pub(crate) fn call<M: Module, I: Flow, O: Flow>(
@@ -18,25 +20,71 @@ pub(crate) fn call<M: Module, I: Flow, O: Flow>(
 ) -> O {
     match link.get() {
         None => forward(template, input),
-        Some(link) => match link.unit.shared.mode() {
+        Some(link) => match link.call.shared.mode() {
             Mode::Training => train(link, template, input, forward),
             Mode::Evaluating => evaluate(link, template, input, forward),
         },
     }
 }
 
+/// Takes the unit's part in what the other ranks do together, without running it.
+pub(crate) fn skip<M: Module>(link: &Link, template: &M) {
+    let Some(unit) = link.get() else { return };
+    let mut nested = Nested { link, found: false };
+    template.visit(&mut nested);
+    if nested.found {
+        raise(Error::Misuse("a unit that holds other units cannot be skipped as a whole: skip each of them"));
+    }
+    let call = &unit.call;
+    match call.shared.mode() {
+        Mode::Training => {
+            call.begin(true);
+            let depth = call.shared.depth_reached();
+            let mark = tracked_mark(call, depth);
+            call.end();
+            end(call, mark, depth + GATHERED);
+        }
+        Mode::Evaluating => {
+            call.begin(false);
+            call.end();
+        }
+    }
+}
+
 fn train<M: Module, I: Flow, O: Flow>(link: &UnitLink, template: &M, input: I, forward: impl FnOnce(&M, I) -> O) -> O {
-    let unit = &link.unit;
-    or_raise(with_engine!(&mut *unit.shared.engine(), engine => engine.begin_call(unit.id, true)));
-    let mark = mark_input(unit, &input);
-    let live = template.clone().map(&mut Live { link, mark });
-    let output = current::within(&unit.shared, || forward(&live, input));
+    let call = &link.call;
+    let input = cast(input, link.input);
+    let Place { depth, tracked } = deepest(&input);
+    if !link.trainable && !tracked {
+        // Nothing in it has a gradient: no graph is made, and nothing is kept.
+        return untracked(link, template, input, forward);
+    }
+    call.begin(true);
+    let depth = depth.max(call.shared.depth_reached());
+    let mark = tracked_mark(call, depth);
+    let live = template.clone().map(&mut Live { link, mark: mark.clone() });
+    let output = current::within(&call.shared, || forward(&live, input));
     // Nothing but the graph may keep views of the slab from here on.
     drop(live);
-    with_engine!(&mut *unit.shared.engine(), engine => engine.end_call(unit.id));
-    let mut leaving = Leaving { unit, depth: 0 };
-    let output = output.map_floats(&mut leaving);
-    unit.shared.reached(leaving.depth);
+    call.end();
+    let depth = deepest(&output).depth.max(depth + GATHERED);
+    end(call, mark, depth);
+    output
+}
+
+/// A call of frozen parameters, on inputs that have no gradient either.
+fn untracked<M: Module, I: Flow, O: Flow>(
+    link: &UnitLink,
+    template: &M,
+    input: I,
+    forward: impl FnOnce(&M, I) -> O,
+) -> O {
+    let call = &link.call;
+    call.begin(false);
+    let live = template.clone().map(&mut Live { link, mark: Tensor::zeros([1], &call.shared.device) });
+    let output = current::within(&call.shared, || forward(&live, input));
+    drop(live);
+    call.end();
     output
 }
 
@@ -46,49 +94,66 @@ fn evaluate<M: Module, I: Flow, O: Flow>(
     input: I,
     forward: impl FnOnce(&M, I) -> O,
 ) -> O {
-    let unit = &link.unit;
-    or_raise(with_engine!(&mut *unit.shared.engine(), engine => engine.begin_call(unit.id, false)));
-    let device = unit.shared.device.clone().without_autodiff();
+    let call = &link.call;
+    call.begin(false);
+    let device = call.shared.device.clone().without_autodiff();
     let mark = Tensor::<1>::zeros([1], &device);
     // `valid` turns training behaviour off: batch-norm uses its running statistics, dropout does nothing.
     let live = template.clone().map(&mut Live { link, mark }).valid();
-    let input = input.map_floats(&mut WithoutAutodiff);
-    let output = current::within(&unit.shared, || forward(&live, input));
+    let input = cast(input.map_floats(&mut WithoutAutodiff), link.input);
+    let output = current::within(&call.shared, || forward(&live, input));
     drop(live);
-    with_engine!(&mut *unit.shared.engine(), engine => engine.end_call(unit.id));
+    call.end();
     output
 }
 
-/// The call's mark: as deep as its deepest float input, or as the output of the unit before.
-fn mark_input<I: Flow>(unit: &UnitHandle, input: &I) -> Tensor<1> {
-    let mut deepest = Deepest(None);
-    // The map hands every tensor back as it is.
-    let _ = input.clone().map_floats(&mut deepest);
-    let depth = deepest.0.unwrap_or_else(|| unit.shared.depth_reached());
-    let device = &unit.shared.device;
-    let leaf = Tensor::zeros([1], device).require_grad();
-    mark(leaf, unit.shared.ladder.rung(depth, device), unit.clone())
+/// How much deeper than a call's input its gathered parameters are: the mark, and the gather.
+const GATHERED: usize = 2;
+
+/// A mark just above `depth`.
+fn tracked_mark(call: &CallHandle, depth: usize) -> Tensor<1> {
+    let shared = &call.shared;
+    let leaf = Tensor::zeros([1], &shared.device).require_grad();
+    mark(leaf, shared.ladder.rung(depth, &shared.device), call.clone())
 }
 
-struct Deepest(Option<usize>);
+/// Ends a tracked call whose output lies at `depth`.
+fn end(call: &CallHandle, mark: Tensor<1>, depth: usize) {
+    let shared = &call.shared;
+    let token = token(mark, shared.ladder.rung(depth, &shared.device), call.clone());
+    shared.call_ended(token, depth + 1);
+}
+
+fn cast<F: Flow>(flow: F, dtype: Option<DType>) -> F {
+    match dtype {
+        Some(dtype) => flow.map_floats(&mut Cast(dtype)),
+        None => flow,
+    }
+}
+
+/// Of the deepest float tensor; tracked if any is.
+fn deepest<F: Flow>(flow: &F) -> Place {
+    let mut deepest = Deepest(Place::default());
+    // The map hands every tensor back as it is.
+    let _ = flow.clone().map_floats(&mut deepest);
+    deepest.0
+}
+
+struct Deepest(Place);
 
 impl FloatMap for Deepest {
     fn map<const D: usize>(&mut self, tensor: Tensor<D>) -> Tensor<D> {
-        self.0 = self.0.max(Some(depth(tensor.clone())));
+        let Place { depth, tracked } = place(tensor.clone());
+        self.0 = Place { depth: self.0.depth.max(depth), tracked: self.0.tracked || tracked };
         tensor
     }
 }
 
-struct Leaving<'a> {
-    unit: &'a UnitHandle,
-    depth: usize,
-}
+struct Cast(DType);
 
-impl FloatMap for Leaving<'_> {
+impl FloatMap for Cast {
     fn map<const D: usize>(&mut self, tensor: Tensor<D>) -> Tensor<D> {
-        let output = leave(tensor, self.unit.clone());
-        self.depth = self.depth.max(depth(output.clone()));
-        output
+        if tensor.dtype() == self.0 { tensor } else { tensor.cast(self.0) }
     }
 }
 
@@ -109,9 +174,22 @@ struct Live<'a> {
 impl ModuleMapper for Live<'_> {
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
         // Buffers stay as they are, and so do the parameters of units inside this one.
-        let Some(&parameter) = self.link.parameters.get(&param.id.val()) else { return param };
-        let (mark, handle) = (self.mark.clone(), self.link.unit.parameter(parameter));
-        let (device, shape) = (self.mark.device(), param.lazy_shape());
-        Param::uninitialized(param.id, move |_, _| gather(mark, handle), device, true, shape)
+        let Some(parameter) = self.link.parameter(param.id.val()) else { return param };
+        let mark = self.mark.clone();
+        let (device, shape) = (mark.device(), param.lazy_shape());
+        Param::uninitialized(param.id, move |_, _| gather(mark, parameter), device, true, shape)
+    }
+}
+
+/// Whether other units' parameters lie inside a unit.
+struct Nested<'a> {
+    link: &'a Link,
+    found: bool,
+}
+
+impl ModuleVisitor for Nested<'_> {
+    fn visit_float<const D: usize>(&mut self, _param: &Param<Tensor<D>>) {
+        // The template is visited from outside its own unit.
+        self.found |= current_unit().is_some_and(|unit| !Arc::ptr_eq(&unit, self.link));
     }
 }

@@ -6,6 +6,11 @@
 //! run right after the unit's own operations, and before those of the units before it. The mark's own backward runs
 //! when all its gathers' have: the unit's gradients are complete.
 //!
+//! Calls are put in one order, that in which they were made: a mark is also deeper than the end of the call before it,
+//! and the call's end, its **token**, is deeper than all that the call made. So backward comes by the calls in exactly
+//! the opposite order, whatever depends on what, and on every rank: collectives agree even if one rank skips a unit, or
+//! has no use for an output.
+//!
 //! The input itself must not be the mark's parent. It would then belong to every backward that reaches the unit, also
 //! when the unit makes no use of it, and the units before would get gradients of zero where the plain module has none
 //! (which AdamW treats differently: a zero gradient decays the weights). But Burn takes a node's depth from all its
@@ -75,7 +80,11 @@ impl Write for DepthReader {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ops::depth;
+    use crate::ops;
+
+    fn depth(tensor: Tensor<1>) -> usize {
+        ops::place(tensor).depth
+    }
 
     #[test]
     fn depths_are_what_the_operations_made() {

@@ -28,7 +28,7 @@ pub enum Error {
     },
     /// A parameter is of a type that is not sharded.
     #[error(
-        "parameter `{path}` is {found}; only f32 parameters can be sharded. Cast the model, or keep it out of units"
+        "parameter `{path}` is {found}; f32, bf16 and f16 parameters can be sharded. Cast the model, or keep it out of units"
     )]
     UnsupportedType {
         /// Its path.
@@ -36,10 +36,10 @@ pub enum Error {
         /// Its type.
         found: String,
     },
-    /// One parameter stands in two places.
+    /// One parameter stands in two places, with two shapes.
     #[error(
-        "parameters `{first}` and `{second}` are one and the same (tied). Call one unit from both places instead of \
-         putting clones of the parameter in the model"
+        "parameters `{first}` and `{second}` have one identity (are tied) but different shapes. Give a copy that is \
+         changed an identity of its own, or change the shape where the parameter is used"
     )]
     Tied {
         /// Where it was met first.
@@ -52,6 +52,50 @@ pub enum Error {
     Sharded {
         /// Its path.
         path: String,
+    },
+    /// Burn's batch norm cannot be computed in a narrow type.
+    #[error(
+        "`{path}` is a running statistic of Burn's BatchNorm, which cannot mix it with statistics in {compute}; use `stoker_burn::nn::SyncBatchNorm` there, or precision.compute = \"f32\""
+    )]
+    NarrowBatchNorm {
+        /// Its path.
+        path: String,
+        /// The type that was to be computed with.
+        compute: String,
+    },
+    /// A pattern of a group cannot be read.
+    #[error(
+        "group `{group}`: pattern `{pattern}` cannot be read: {problem}; `*` stands for any text, `?` for one character"
+    )]
+    Pattern {
+        /// The group.
+        group: String,
+        /// The pattern.
+        pattern: String,
+        /// What is wrong.
+        problem: String,
+    },
+    /// Two groups claim a parameter.
+    #[error(
+        "parameter `{path}` is in groups `{one}` and `{other}`; change their patterns so that it is in one of them"
+    )]
+    TwoGroups {
+        /// The parameter.
+        path: String,
+        /// A group.
+        one: String,
+        /// The other.
+        other: String,
+    },
+    /// A group has no parameter.
+    #[error("group `{group}` ({}) fits no parameter; the model has, for example, `{example}`", patterns.join(", "))]
+    EmptyGroup {
+        /// The group.
+        group: String,
+        /// Its patterns.
+        patterns: Vec<String>,
+        /// A parameter that exists.
+        example: String,
     },
     /// The rank holds no model, or holds one already.
     #[error("{0}")]

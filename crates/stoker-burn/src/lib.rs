@@ -9,12 +9,13 @@
 //! | file | idea |
 //! |---|---|
 //! | `unit` | [`Unit`]: the part of a model that is gathered and released together |
-//! | `call` | one call of a unit: mark, lazy parameters, leave |
+//! | `call` | one call of a unit: mark, lazy parameters, token; or its skipping |
 //! | `current` | the rank that a call belongs to |
 //! | `parameters` | what is said of parameters by their names |
+//! | `buffers`, `statistics` | running statistics: told from parameters, shared by ranks |
 //! | `depth` | in which order backward runs, and how marks make it so |
 //! | `flow` | what may go in and out of a call |
-//! | `ops` | gather, mark and leave as Burn autodiff operations |
+//! | `ops` | mark, gather, token and join as Burn autodiff operations |
 //! | `boundary` | how a walk over a module notices units |
 //! | `survey`, `adopt` | a model is measured, then sharded parameter by parameter |
 //! | `init` | initial weights that depend on seed and path only |
@@ -29,6 +30,7 @@
 mod adopt;
 mod boundary;
 mod bridge;
+mod buffers;
 mod call;
 mod current;
 mod depth;
@@ -42,6 +44,7 @@ mod parameters;
 mod raise;
 mod rank;
 mod shared;
+mod statistics;
 mod survey;
 mod unit;
 mod weights;

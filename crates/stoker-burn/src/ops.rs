@@ -1,14 +1,17 @@
-//! Gather, mark and leave as operations of Burn's autodiff.
+//! What a unit's call adds to the graph, as operations of Burn's autodiff.
 //!
-//! - **mark** makes a one-element tensor as deep as a unit's input (see [Note: The order of backward] in `depth`); its
-//!   backward says that the unit's gradients are complete.
+//! - **mark** makes a one-element tensor as deep as the call's input (see [Note: The order of backward] in `depth`); its
+//!   backward says that the call's gradients are complete.
 //! - **gather** gives a parameter out of the gathered unit, in forward and, if asked for again, in backward; its backward
 //!   hands the gradient to the engine.
-//! - **leave** is an identity on the unit's output; its backward says that the unit's backward is about to begin.
+//! - **token** makes a one-element tensor as deep as the call's output; its backward says that the call's backward is
+//!   about to begin.
+//! - **join** ties a token to the loss, so that backward comes by every call, also by one whose output nobody used: every
+//!   rank then tells its engine of the same calls in the same order.
 
 use crate::depth::depth_of;
 use crate::raise::or_raise;
-use crate::shared::{ParameterHandle, UnitHandle};
+use crate::shared::{CallHandle, ParameterHandle};
 #[cfg(feature = "libtorch")]
 #[allow(deprecated, reason = "burn-tch is deprecated upstream; 0.22 is its last release, which we pin")]
 use burn::backend::LibTorch;
@@ -23,26 +26,36 @@ use burn::backend::tensor::FloatTensor;
 use burn::backend::{Autodiff, Backend, Dispatch, Flex, backend_extension};
 use burn::tensor::Tensor;
 use std::marker::PhantomData;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 #[allow(deprecated, reason = "burn-tch is deprecated upstream; 0.22 is its last release, which we pin")]
 #[backend_extension(Flex, LibTorch: cfg(feature = "libtorch"), Autodiff)]
 pub(crate) trait UnitOps: Backend {
     /// `leaf`, one element, just above the depth of `rung`.
-    fn mark(leaf: FloatTensor<Self>, rung: FloatTensor<Self>, unit: UnitHandle) -> FloatTensor<Self>;
+    fn mark(leaf: FloatTensor<Self>, rung: FloatTensor<Self>, call: CallHandle) -> FloatTensor<Self>;
     /// A parameter out of the gathered unit.
     fn gather(mark: FloatTensor<Self>, parameter: ParameterHandle) -> FloatTensor<Self>;
-    /// `output` itself.
-    fn leave(output: FloatTensor<Self>, unit: UnitHandle) -> FloatTensor<Self>;
+    /// `mark`, just above the depth of `rung`.
+    fn token(mark: FloatTensor<Self>, rung: FloatTensor<Self>, call: CallHandle) -> FloatTensor<Self>;
+    /// `loss` itself.
+    fn join(loss: FloatTensor<Self>, token: FloatTensor<Self>) -> FloatTensor<Self>;
     /// `rung` itself, one deeper.
     fn rung_above(rung: FloatTensor<Self>) -> FloatTensor<Self>;
-    /// `tensor` itself; its depth is stored in `depth`.
-    fn depth(tensor: FloatTensor<Self>, depth: Arc<AtomicUsize>) -> FloatTensor<Self>;
+    /// `tensor` itself; its place is stored in `place`.
+    fn place(tensor: FloatTensor<Self>, place: Arc<Mutex<Place>>) -> FloatTensor<Self>;
+}
+
+/// Where a tensor lies in its graph.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Place {
+    /// 0 for leaves, and without autodiff.
+    pub(crate) depth: usize,
+    /// Whether backward may come by.
+    pub(crate) tracked: bool,
 }
 
 impl UnitOps for Flex {
-    fn mark(leaf: FloatTensor<Self>, _rung: FloatTensor<Self>, _unit: UnitHandle) -> FloatTensor<Self> {
+    fn mark(leaf: FloatTensor<Self>, _rung: FloatTensor<Self>, _call: CallHandle) -> FloatTensor<Self> {
         leaf
     }
 
@@ -50,15 +63,19 @@ impl UnitOps for Flex {
         parameter.flex()
     }
 
-    fn leave(output: FloatTensor<Self>, _unit: UnitHandle) -> FloatTensor<Self> {
-        output
+    fn token(mark: FloatTensor<Self>, _rung: FloatTensor<Self>, _call: CallHandle) -> FloatTensor<Self> {
+        mark
+    }
+
+    fn join(loss: FloatTensor<Self>, _token: FloatTensor<Self>) -> FloatTensor<Self> {
+        loss
     }
 
     fn rung_above(rung: FloatTensor<Self>) -> FloatTensor<Self> {
         rung
     }
 
-    fn depth(tensor: FloatTensor<Self>, _depth: Arc<AtomicUsize>) -> FloatTensor<Self> {
+    fn place(tensor: FloatTensor<Self>, _place: Arc<Mutex<Place>>) -> FloatTensor<Self> {
         tensor
     }
 }
@@ -66,7 +83,7 @@ impl UnitOps for Flex {
 #[cfg(feature = "libtorch")]
 #[allow(deprecated, reason = "burn-tch is deprecated upstream; 0.22 is its last release, which we pin")]
 impl UnitOps for LibTorch {
-    fn mark(leaf: FloatTensor<Self>, _rung: FloatTensor<Self>, _unit: UnitHandle) -> FloatTensor<Self> {
+    fn mark(leaf: FloatTensor<Self>, _rung: FloatTensor<Self>, _call: CallHandle) -> FloatTensor<Self> {
         leaf
     }
 
@@ -74,15 +91,19 @@ impl UnitOps for LibTorch {
         parameter.libtorch()
     }
 
-    fn leave(output: FloatTensor<Self>, _unit: UnitHandle) -> FloatTensor<Self> {
-        output
+    fn token(mark: FloatTensor<Self>, _rung: FloatTensor<Self>, _call: CallHandle) -> FloatTensor<Self> {
+        mark
+    }
+
+    fn join(loss: FloatTensor<Self>, _token: FloatTensor<Self>) -> FloatTensor<Self> {
+        loss
     }
 
     fn rung_above(rung: FloatTensor<Self>) -> FloatTensor<Self> {
         rung
     }
 
-    fn depth(tensor: FloatTensor<Self>, _depth: Arc<AtomicUsize>) -> FloatTensor<Self> {
+    fn place(tensor: FloatTensor<Self>, _place: Arc<Mutex<Place>>) -> FloatTensor<Self> {
         tensor
     }
 }
@@ -91,11 +112,36 @@ impl UnitOps for LibTorch {
 struct MarkBackward;
 
 impl<B: Backend> Backward<B, 2> for MarkBackward {
-    type State = UnitHandle;
+    type State = CallHandle;
 
-    fn backward(self, ops: Ops<UnitHandle, 2>, _gradients: &mut Gradients, _checkpointer: &mut Checkpointer) {
-        // The gathers gave the mark no gradient, and the leaf wants none.
+    fn backward(self, ops: Ops<CallHandle, 2>, _gradients: &mut Gradients, _checkpointer: &mut Checkpointer) {
+        // Neither gathers nor token gave the mark a gradient, and the leaf wants none.
         ops.state.backward_done();
+    }
+}
+
+#[derive(Debug)]
+struct TokenBackward;
+
+impl<B: Backend> Backward<B, 2> for TokenBackward {
+    type State = CallHandle;
+
+    fn backward(self, ops: Ops<CallHandle, 2>, _gradients: &mut Gradients, _checkpointer: &mut Checkpointer) {
+        ops.state.before_backward();
+    }
+}
+
+#[derive(Debug)]
+struct JoinBackward;
+
+impl<B: Backend> Backward<B, 2> for JoinBackward {
+    type State = ();
+
+    fn backward(self, ops: Ops<(), 2>, gradients: &mut Gradients, _checkpointer: &mut Checkpointer) {
+        let gradient = gradients.consume::<B>(&ops.node);
+        if let [Some(loss), _] = ops.parents {
+            gradients.register::<B>(loss.id, gradient);
+        }
     }
 }
 
@@ -134,43 +180,15 @@ impl<B: Backend> Backward<B, 1> for RungBackward {
     fn backward(self, _ops: Ops<(), 1>, _gradients: &mut Gradients, _checkpointer: &mut Checkpointer) {}
 }
 
-#[derive(Debug)]
-struct LeaveBackward;
-
-impl<B: Backend> Backward<B, 1> for LeaveBackward {
-    type State = UnitHandle;
-
-    fn backward(self, ops: Ops<UnitHandle, 1>, gradients: &mut Gradients, _checkpointer: &mut Checkpointer) {
-        ops.state.before_backward();
-        let gradient = gradients.consume::<B>(&ops.node);
-        if let [Some(output)] = ops.parents {
-            gradients.register::<B>(output.id, gradient);
-        }
-    }
-}
-
-#[derive(Debug)]
-struct RetroLeave<B> {
-    output: NodeId,
-    backend: PhantomData<fn() -> B>,
-}
-
-impl<B: Backend> RetroForward for RetroLeave<B> {
-    fn forward(&self, states: &mut BackwardStates, out: NodeId) {
-        let output = states.get_state::<B::FloatTensorPrimitive>(&self.output);
-        states.save(out, output);
-    }
-}
-
 impl<B: UnitOps, C: CheckpointStrategy> UnitOps for Autodiff<B, C> {
-    fn mark(leaf: FloatTensor<Self>, rung: FloatTensor<Self>, unit: UnitHandle) -> FloatTensor<Self> {
+    fn mark(leaf: FloatTensor<Self>, rung: FloatTensor<Self>, call: CallHandle) -> FloatTensor<Self> {
         let prepared = Backward::<B, 2>::prepare::<C>(MarkBackward, [leaf.node(), rung.node()]);
         match prepared.compute_bound().stateful() {
             OpsKind::Tracked(prep) => {
-                let mark = B::mark(leaf.into_primitive(), rung.into_primitive(), unit.clone());
-                prep.finish(unit, mark)
+                let mark = B::mark(leaf.into_primitive(), rung.into_primitive(), call.clone());
+                prep.finish(call, mark)
             }
-            OpsKind::UnTracked(prep) => prep.finish(B::mark(leaf.into_primitive(), rung.into_primitive(), unit)),
+            OpsKind::UnTracked(prep) => prep.finish(B::mark(leaf.into_primitive(), rung.into_primitive(), call)),
         }
     }
 
@@ -187,16 +205,20 @@ impl<B: UnitOps, C: CheckpointStrategy> UnitOps for Autodiff<B, C> {
         }
     }
 
-    fn leave(output: FloatTensor<Self>, unit: UnitHandle) -> FloatTensor<Self> {
-        let retro = RetroLeave::<B> { output: output.id(), backend: PhantomData };
-        let prepared = Backward::<B, 1>::prepare::<C>(LeaveBackward, [output.node()]);
-        match prepared.memory_bound().retro_forward(retro).parents([&output]).stateful() {
+    fn token(mark: FloatTensor<Self>, rung: FloatTensor<Self>, call: CallHandle) -> FloatTensor<Self> {
+        let prepared = Backward::<B, 2>::prepare::<C>(TokenBackward, [mark.node(), rung.node()]);
+        match prepared.compute_bound().stateful() {
             OpsKind::Tracked(prep) => {
-                let same = B::leave(output.into_primitive(), unit.clone());
-                prep.finish(unit, same)
+                let token = B::token(mark.into_primitive(), rung.into_primitive(), call.clone());
+                prep.finish(call, token)
             }
-            OpsKind::UnTracked(prep) => prep.finish(B::leave(output.into_primitive(), unit)),
+            OpsKind::UnTracked(prep) => prep.finish(B::token(mark.into_primitive(), rung.into_primitive(), call)),
         }
+    }
+
+    fn join(loss: FloatTensor<Self>, token: FloatTensor<Self>) -> FloatTensor<Self> {
+        let prepared = Backward::<B, 2>::prepare::<C>(JoinBackward, [loss.node(), token.node()]);
+        prepared.compute_bound().stateless(B::join(loss.into_primitive(), token.into_primitive()))
     }
 
     fn rung_above(rung: FloatTensor<Self>) -> FloatTensor<Self> {
@@ -204,15 +226,16 @@ impl<B: UnitOps, C: CheckpointStrategy> UnitOps for Autodiff<B, C> {
         prepared.compute_bound().stateless(B::rung_above(rung.into_primitive()))
     }
 
-    fn depth(tensor: FloatTensor<Self>, depth: Arc<AtomicUsize>) -> FloatTensor<Self> {
-        depth.store(or_raise(depth_of(&tensor.node())), Ordering::Relaxed);
+    fn place(tensor: FloatTensor<Self>, place: Arc<Mutex<Place>>) -> FloatTensor<Self> {
+        let found = Place { depth: or_raise(depth_of(&tensor.node())), tracked: tensor.is_tracked() };
+        *place.lock().unwrap_or_else(PoisonError::into_inner) = found;
         tensor
     }
 }
 
 /// A mark that deep: see [`UnitOps::mark`].
-pub(crate) fn mark(leaf: Tensor<1>, rung: Tensor<1>, unit: UnitHandle) -> Tensor<1> {
-    Tensor::from_dispatch(<Dispatch as UnitOps>::mark(leaf.into_dispatch(), rung.into_dispatch(), unit))
+pub(crate) fn mark(leaf: Tensor<1>, rung: Tensor<1>, call: CallHandle) -> Tensor<1> {
+    Tensor::from_dispatch(<Dispatch as UnitOps>::mark(leaf.into_dispatch(), rung.into_dispatch(), call))
 }
 
 /// See [`UnitOps::gather`]. Without autodiff on `mark`, the parameter comes without a graph.
@@ -220,9 +243,14 @@ pub(crate) fn gather<const D: usize>(mark: Tensor<1>, parameter: ParameterHandle
     Tensor::from_dispatch(<Dispatch as UnitOps>::gather(mark.into_dispatch(), parameter))
 }
 
-/// See [`UnitOps::leave`].
-pub(crate) fn leave<const D: usize>(output: Tensor<D>, unit: UnitHandle) -> Tensor<D> {
-    Tensor::from_dispatch(<Dispatch as UnitOps>::leave(output.into_dispatch(), unit))
+/// See [`UnitOps::token`].
+pub(crate) fn token(mark: Tensor<1>, rung: Tensor<1>, call: CallHandle) -> Tensor<1> {
+    Tensor::from_dispatch(<Dispatch as UnitOps>::token(mark.into_dispatch(), rung.into_dispatch(), call))
+}
+
+/// See [`UnitOps::join`].
+pub(crate) fn join(loss: Tensor<1>, token: Tensor<1>) -> Tensor<1> {
+    Tensor::from_dispatch(<Dispatch as UnitOps>::join(loss.into_dispatch(), token.into_dispatch()))
 }
 
 /// See [`UnitOps::rung_above`].
@@ -230,9 +258,10 @@ pub(crate) fn rung_above(rung: Tensor<1>) -> Tensor<1> {
     Tensor::from_dispatch(<Dispatch as UnitOps>::rung_above(rung.into_dispatch()))
 }
 
-/// The tensor's depth in its graph; 0 without autodiff.
-pub(crate) fn depth<const D: usize>(tensor: Tensor<D>) -> usize {
-    let depth = Arc::new(AtomicUsize::new(0));
-    let _same = <Dispatch as UnitOps>::depth(tensor.into_dispatch(), depth.clone());
-    depth.load(Ordering::Relaxed)
+/// Where the tensor lies in its graph.
+pub(crate) fn place<const D: usize>(tensor: Tensor<D>) -> Place {
+    let place = Arc::new(Mutex::new(Place::default()));
+    let _same = <Dispatch as UnitOps>::place(tensor.into_dispatch(), place.clone());
+    let found = *place.lock().unwrap_or_else(PoisonError::into_inner);
+    found
 }

@@ -1,19 +1,22 @@
 //! One rank: it builds a model, trains it and evaluates it.
 
 use crate::adopt::{Sharded, adopt};
+use crate::bridge::burn_type;
 use crate::bridge::flex::FlexBridge;
 #[cfg(feature = "libtorch")]
 use crate::bridge::libtorch::LibTorchBridge;
 use crate::device::{Backend, DeviceSettings};
+use crate::ops::join;
 use crate::parameters::{ParameterRules, RunningStatistics};
-use crate::raise::catch;
-use crate::shared::{AnyEngine, Mode, Shared, UnitHandle, UnitLink, with_engine};
-use crate::survey::survey;
+use crate::raise::{catch, raise};
+use crate::shared::{AnyEngine, CallHandle, Mode, Shared, UnitLink, with_engine};
+use crate::statistics::broadcast;
+use crate::survey::{Survey, survey};
 use crate::weights::{WeightsFile, save};
 use crate::{Error, Result};
 use burn::module::Module;
-use burn::tensor::{Device, Tensor};
-use std::collections::HashMap;
+use burn::tensor::{DType, Device, Tensor};
+use std::collections::{HashMap, HashSet};
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -33,12 +36,37 @@ pub struct Rank {
     built: OnceLock<Built>,
 }
 
-#[derive(Debug)]
+type ShareStatistics = Box<dyn Fn(&Shared) -> Result<()> + Send>;
+
 struct Built {
     shared: Arc<Shared>,
     sharded: HashMap<String, Sharded>,
+    statistics: Option<ShareStatistics>,
     /// Backwards since the last update.
     micro_batches: AtomicU32,
+}
+
+impl std::fmt::Debug for Built {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { shared, sharded, micro_batches, .. } = self;
+        f.debug_struct("Built")
+            .field("shared", shared)
+            .field("sharded", sharded)
+            .field("micro_batches", micro_batches)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Built {
+    /// The ranks leave training together: statistics of the model are what the settings want from here on.
+    fn evaluate(&self) -> Result<()> {
+        let was_training = self.shared.mode() == Mode::Training;
+        self.shared.set_mode(Mode::Evaluating)?;
+        match &self.statistics {
+            Some(share) if was_training => share(&self.shared),
+            _ => Ok(()),
+        }
+    }
 }
 
 /// What one step did.
@@ -102,19 +130,20 @@ impl Rank {
     /// # Errors
     /// A model that cannot be sharded, or does not fit ([`stoker_engine::Error::DoesNotFit`], before anything is
     /// allocated); ranks whose models differ; a weights file that does not fit.
-    pub fn build<M: Module>(&self, make: impl FnOnce(&Device) -> M, weights: Option<&Path>) -> Result<M> {
+    pub fn build<M: Module + 'static>(&self, make: impl FnOnce(&Device) -> M, weights: Option<&Path>) -> Result<M> {
         let result = catch(|| self.try_build(make, weights), || "build".to_owned());
         self.report(result)
     }
 
-    fn try_build<M: Module>(&self, make: impl FnOnce(&Device) -> M, weights: Option<&Path>) -> Result<M> {
+    fn try_build<M: Module + 'static>(&self, make: impl FnOnce(&Device) -> M, weights: Option<&Path>) -> Result<M> {
         if self.built.get().is_some() {
             return Err(Error::Misuse("the rank has built a model already; one rank trains one model"));
         }
         let mut weights = weights.map(WeightsFile::open).transpose()?;
         let model = make(&self.device);
-        let survey = survey(&model)?;
-        let specs = survey.units.iter().map(|unit| unit.spec.clone()).collect();
+        let compute = burn_type(self.device_settings.compute);
+        let Survey { specs, units, buffers } = survey(&model, &self.rules, compute)?;
+        let trainable: Vec<bool> = specs.iter().map(|spec| spec.trainable).collect();
         let (settings, plugins) = (self.settings.clone(), self.plugins.clone());
         let engine = match self.device_settings.backend {
             Backend::Flex => AnyEngine::Flex(Engine::new(settings, FlexBridge, plugins, specs)?),
@@ -124,18 +153,33 @@ impl Rank {
             Backend::LibTorch => return Err(Error::BackendMissing { backend: "libtorch", feature: "libtorch" }),
         };
         let shared = Arc::new(Shared::new(engine, self.device.clone(), self.device_settings.copy_below));
-        for (id, unit) in survey.units.into_iter().enumerate() {
-            let unit_handle = UnitHandle { shared: shared.clone(), id };
-            let link = UnitLink { unit: unit_handle, parameters: Arc::new(unit.parameters) };
+        for unit in units {
+            let link = UnitLink {
+                trainable: unit.groups.iter().any(|&group| trainable.get(group).copied().unwrap_or_default()),
+                call: CallHandle { shared: shared.clone(), units: unit.groups.into() },
+                parameters: Arc::new(unit.parameters),
+                input: (compute != DType::F32).then_some(compute),
+            };
             if unit.link.set(link).is_err() {
                 return Err(Error::Misuse("the model was built by a rank before; build a new one"));
             }
         }
-        let (model, sharded) = adopt(model, &shared, survey.buffers, self.seed, weights.as_mut())?;
+        let (model, sharded) = adopt(model, &shared, &buffers, &trainable, self.seed, weights.as_mut())?;
         // Until every rank has drawn its weights, nobody else may use the process's random generator.
         with_engine!(&*shared.engine(), engine => engine.barrier("weights are loaded"))?;
-        let _ = self.built.set(Built { shared, sharded, micro_batches: AtomicU32::new(0) });
+        let statistics = self.share_statistics(&model, buffers);
+        let _ = self.built.set(Built { shared, sharded, statistics, micro_batches: AtomicU32::new(0) });
         Ok(model)
+    }
+
+    /// How every rank gets the first rank's running statistics, if it does.
+    fn share_statistics<M: Module + 'static>(&self, model: &M, buffers: HashSet<String>) -> Option<ShareStatistics> {
+        let alone = self.plugins.communicator.world() == 1;
+        if alone || buffers.is_empty() || self.running_statistics == RunningStatistics::Local {
+            return None;
+        }
+        let model = model.clone();
+        Some(Box::new(move |shared| broadcast(&model, shared, &buffers)))
     }
 
     /// One step of one micro-batch: [`accumulate`](Self::accumulate), then [`update`](Self::update).
@@ -160,15 +204,45 @@ impl Rank {
         let result = catch(
             || {
                 built.shared.set_mode(Mode::Training)?;
-                let loss = loss();
+                let loss = loss().cast(DType::F32);
                 let value = f64::from(loss.clone().into_scalar::<f32>());
-                drop(loss.backward());
+                backward(&built.shared, loss);
                 built.micro_batches.fetch_add(1, Ordering::Relaxed);
                 Ok(value)
             },
             || whereabouts(&built.shared),
         );
         self.report(result)
+    }
+
+    /// The backward of one more loss of a micro-batch, inside [`accumulate`](Self::accumulate) or [`step`](Self::step): its
+    /// gradients are added to those of the loss that is returned there. It takes in the unit calls since the last
+    /// backward; as ever in Burn, what it has walked cannot be walked again.
+    ///
+    /// # Panics
+    /// Unwinds with a typed payload, as [`Unit::call`](crate::Unit::call) does; also when no model was built.
+    pub fn backward(&self, loss: Tensor<1>) {
+        match self.built() {
+            Ok(built) => backward(&built.shared, loss.cast(DType::F32)),
+            Err(error) => raise(error),
+        }
+    }
+
+    /// What a loss is multiplied by before its backward, to keep the gradients of narrow types in their range. Losses that
+    /// are returned to [`step`](Self::step) and [`accumulate`](Self::accumulate) are not to be scaled by hand.
+    ///
+    /// # Errors
+    /// [`Error::Misuse`] before a model was built.
+    pub fn loss_scale(&self) -> Result<f64> {
+        Ok(with_engine!(&*self.built()?.shared.engine(), engine => engine.loss_scale()))
+    }
+
+    /// Steps that were skipped so far because a gradient was not finite.
+    ///
+    /// # Errors
+    /// [`Error::Misuse`] before a model was built.
+    pub fn skipped(&self) -> Result<u64> {
+        Ok(with_engine!(&*self.built()?.shared.engine(), engine => engine.skipped()))
     }
 
     /// Ends a step: the gradients since the last one become one update with `learning_rate`. Every rank must call it.
@@ -180,6 +254,9 @@ impl Rank {
         let result = catch(
             || {
                 let micro_batches = built.micro_batches.swap(0, Ordering::Relaxed);
+                if micro_batches == 0 {
+                    return Err(Error::Misuse("an update without a micro-batch; call `Rank::accumulate` first"));
+                }
                 Ok(with_engine!(&mut *built.shared.engine(), engine => engine.step(learning_rate, micro_batches))?)
             },
             || whereabouts(&built.shared),
@@ -195,7 +272,7 @@ impl Rank {
         let built = self.built()?;
         let result = catch(
             || {
-                built.shared.set_mode(Mode::Evaluating)?;
+                built.evaluate()?;
                 Ok(work())
             },
             || whereabouts(&built.shared),
@@ -233,7 +310,7 @@ impl Rank {
         let writes = self.plugins.communicator.rank() == 0;
         let result = catch(
             || {
-                built.shared.set_mode(Mode::Evaluating)?;
+                built.evaluate()?;
                 save(model, path, &built.shared, &built.sharded, writes)?;
                 with_engine!(&*built.shared.engine(), engine => engine.barrier("weights are saved"))?;
                 Ok(())
@@ -274,6 +351,14 @@ impl Rank {
         }
         result
     }
+}
+
+/// Walks back from `loss` by every call since the last backward.
+fn backward(shared: &Shared, loss: Tensor<1>) {
+    let scale = with_engine!(&*shared.engine(), engine => engine.loss_scale());
+    let loss = if scale == 1.0 { loss } else { loss * scale };
+    let loss = shared.take_tokens().into_iter().fold(loss, join);
+    drop(loss.backward());
 }
 
 fn whereabouts(shared: &Shared) -> String {

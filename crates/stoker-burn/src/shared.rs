@@ -6,7 +6,8 @@ use crate::bridge::libtorch::LibTorchBridge;
 use crate::depth::Ladder;
 use crate::raise::{or_raise, raise};
 use crate::{Error, Result};
-use burn::tensor::{Device, Shape};
+use burn::backend::TensorMetadata;
+use burn::tensor::{DType, Device, Shape, Tensor};
 use std::any::Any;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
@@ -50,17 +51,18 @@ pub(crate) struct Shared {
     mode: AtomicU8,
     /// With autodiff.
     pub(crate) device: Device,
-    /// Elements below which a parameter is copied out of the slab.
-    copy_below: usize,
+    /// Bytes below which a parameter is copied out of the slab.
+    copy_below: u64,
     /// Where marks hang.
     pub(crate) ladder: Ladder,
-    /// Depth of the last unit's output: that of the mark of a unit without a float input.
+    /// Depth of the end of the last call.
     depth_reached: AtomicUsize,
+    /// Ends of the calls since the last backward.
+    tokens: Mutex<Vec<Tensor<1>>>,
 }
 
 impl Shared {
     pub(crate) fn new(engine: AnyEngine, device: Device, copy_below: u64) -> Self {
-        let copy_below = usize::try_from(copy_below / 4).unwrap_or(usize::MAX);
         Self {
             engine: Mutex::new(engine),
             mode: AtomicU8::new(0),
@@ -68,6 +70,7 @@ impl Shared {
             copy_below,
             ladder: Ladder::default(),
             depth_reached: AtomicUsize::new(0),
+            tokens: Mutex::default(),
         }
     }
 
@@ -82,68 +85,109 @@ impl Shared {
 
     pub(crate) fn set_mode(&self, mode: Mode) -> Result<()> {
         self.mode.store(mode as u8, Ordering::Relaxed);
-        self.reached(0);
+        self.depth_reached.store(0, Ordering::Relaxed);
+        self.take_tokens();
         with_engine!(&mut *self.engine(), engine => engine.set_training(mode == Mode::Training))?;
         Ok(())
-    }
-
-    pub(crate) fn reached(&self, depth: usize) {
-        self.depth_reached.store(depth, Ordering::Relaxed);
     }
 
     pub(crate) fn depth_reached(&self) -> usize {
         self.depth_reached.load(Ordering::Relaxed)
     }
+
+    /// A call has ended, that deep.
+    pub(crate) fn call_ended(&self, token: Tensor<1>, depth: usize) {
+        self.depth_reached.fetch_max(depth, Ordering::Relaxed);
+        self.tokens.lock().unwrap_or_else(PoisonError::into_inner).push(token);
+    }
+
+    /// The ends of the calls since the last backward.
+    pub(crate) fn take_tokens(&self) -> Vec<Tensor<1>> {
+        std::mem::take(&mut self.tokens.lock().unwrap_or_else(PoisonError::into_inner))
+    }
 }
 
 /// What a unit knows once its model was built by a rank.
+///
+/// The engine's units are finer: a part of a model that is gathered together is one engine unit for its trained
+/// parameters, one for its frozen ones, one for those that it shares with other parts, and so by type. See `survey`.
 #[derive(Debug, Clone)]
 pub(crate) struct UnitLink {
-    pub(crate) unit: UnitHandle,
-    /// The unit's own parameters by Burn's id, which is unique in the process.
-    pub(crate) parameters: Arc<HashMap<u64, ParameterId>>,
+    pub(crate) call: CallHandle,
+    /// Where the unit's parameters are, by Burn's id, which is unique in the process.
+    pub(crate) parameters: Arc<HashMap<u64, (UnitId, ParameterId)>>,
+    /// Whether any of them is trained.
+    pub(crate) trainable: bool,
+    /// What float inputs are cast to.
+    pub(crate) input: Option<DType>,
 }
 
-/// A unit of an engine, for operations.
+impl UnitLink {
+    /// The unit's parameter of this id.
+    pub(crate) fn parameter(&self, id: u64) -> Option<ParameterHandle> {
+        let &(unit, parameter) = self.parameters.get(&id)?;
+        Some(ParameterHandle { shared: self.call.shared.clone(), unit, parameter })
+    }
+}
+
+/// The engine units that a call gathers, for operations.
 #[derive(Debug, Clone)]
-pub(crate) struct UnitHandle {
+pub(crate) struct CallHandle {
     pub(crate) shared: Arc<Shared>,
-    pub(crate) id: UnitId,
+    pub(crate) units: Arc<[UnitId]>,
 }
 
-impl UnitHandle {
+impl CallHandle {
+    /// The call begins; `tracked`: a backward will come by.
+    pub(crate) fn begin(&self, tracked: bool) {
+        self.for_each(|engine, unit| with_engine!(engine, engine => engine.begin_call(unit, tracked)));
+    }
+
+    /// The call is over.
+    pub(crate) fn end(&self) {
+        self.for_each(|engine, unit| {
+            with_engine!(engine, engine => engine.end_call(unit));
+            Ok(())
+        });
+    }
+
+    /// The token's backward.
+    pub(crate) fn before_backward(&self) {
+        self.for_each(|engine, unit| with_engine!(engine, engine => engine.before_backward(unit)));
+    }
+
     /// The mark's backward.
     pub(crate) fn backward_done(&self) {
-        or_raise(with_engine!(&mut *self.shared.engine(), engine => engine.backward_done(self.id)));
+        self.for_each(|engine, unit| with_engine!(engine, engine => engine.backward_done(unit)));
     }
 
-    /// The leave node's backward.
-    pub(crate) fn before_backward(&self) {
-        or_raise(with_engine!(&mut *self.shared.engine(), engine => engine.before_backward(self.id)));
-    }
-
-    pub(crate) fn parameter(&self, parameter: ParameterId) -> ParameterHandle {
-        ParameterHandle { unit: self.clone(), parameter }
+    fn for_each(&self, tell: impl Fn(&mut AnyEngine, UnitId) -> stoker_engine::Result<()>) {
+        for &unit in self.units.iter() {
+            // The guard is gone before anything unwinds.
+            let told = tell(&mut self.shared.engine(), unit);
+            or_raise(told);
+        }
     }
 }
 
-/// A parameter of a unit, for operations.
+/// A parameter, for operations.
 #[derive(Debug, Clone)]
 pub(crate) struct ParameterHandle {
-    unit: UnitHandle,
+    shared: Arc<Shared>,
+    unit: UnitId,
     parameter: ParameterId,
 }
 
 impl ParameterHandle {
     /// A gradient of whichever backend arrives.
     pub(crate) fn land(&self, gradient: Box<dyn Any>) {
-        let landed = match &mut *self.unit.shared.engine() {
+        let landed = match &mut *self.shared.engine() {
             AnyEngine::Flex(engine) => {
-                gradient.downcast().ok().map(|gradient| engine.land(self.unit.id, self.parameter, *gradient))
+                gradient.downcast().ok().map(|gradient| engine.land(self.unit, self.parameter, *gradient))
             }
             #[cfg(feature = "libtorch")]
             AnyEngine::LibTorch(engine) => {
-                gradient.downcast().ok().map(|gradient| engine.land(self.unit.id, self.parameter, *gradient))
+                gradient.downcast().ok().map(|gradient| engine.land(self.unit, self.parameter, *gradient))
             }
         };
         match landed {
@@ -154,7 +198,7 @@ impl ParameterHandle {
 
     /// The gathered parameter as a Flex tensor: a view of the slab, or a copy if it is small.
     pub(crate) fn flex(&self) -> burn_flex::FlexTensor {
-        let mut engine = self.unit.shared.engine();
+        let mut engine = self.shared.engine();
         #[cfg_attr(
             not(feature = "libtorch"),
             allow(clippy::infallible_destructuring_match, reason = "there are more backends with the feature")
@@ -165,24 +209,29 @@ impl ParameterHandle {
             AnyEngine::LibTorch(_) => raise(wrong_backend()),
         };
         let (range, shape) = self.place(engine);
-        let slab = or_raise(engine.slab(self.unit.id));
+        let slab = or_raise(engine.slab(self.unit));
         let view = slab.view(&range, shape);
-        if range.len() < self.unit.shared.copy_below { copy(&view) } else { view }
+        if self.is_small(&view) { copy(&view) } else { view }
+    }
+
+    /// Whether the parameter is copied, so that a graph that keeps it does not keep the slab.
+    fn is_small(&self, view: &impl TensorMetadata) -> bool {
+        ((view.shape().num_elements() * view.dtype().size()) as u64) < self.shared.copy_below
     }
 
     /// The gathered parameter as a LibTorch tensor.
     #[cfg(feature = "libtorch")]
     pub(crate) fn libtorch(&self) -> burn_tch::TchTensor {
-        let mut engine = self.unit.shared.engine();
+        let mut engine = self.shared.engine();
         let AnyEngine::LibTorch(engine) = &mut *engine else { raise(wrong_backend()) };
         let (range, shape) = self.place(engine);
-        let slab = or_raise(engine.slab(self.unit.id));
+        let slab = or_raise(engine.slab(self.unit));
         let view = or_raise(slab.view(&range, &shape));
-        if range.len() < self.unit.shared.copy_below { burn_tch::TchTensor::new(view.tensor.copy()) } else { view }
+        if self.is_small(&view) { burn_tch::TchTensor::new(view.tensor.copy()) } else { view }
     }
 
     fn place<B: stoker_engine::Bridge>(&self, engine: &Engine<B>) -> (std::ops::Range<usize>, Shape) {
-        match engine.parameter(self.unit.id, self.parameter) {
+        match engine.parameter(self.unit, self.parameter) {
             Some(placed) => (placed.range.clone(), Shape::from(placed.spec.shape.clone())),
             None => raise(Error::Misuse("a unit was asked for a parameter that it does not have")),
         }
@@ -190,8 +239,7 @@ impl ParameterHandle {
 }
 
 fn copy(view: &burn_flex::FlexTensor) -> burn_flex::FlexTensor {
-    let values = view.as_slice::<f32>().unwrap_or_default().to_vec();
-    burn_flex::FlexTensor::from_data(burn::tensor::TensorData::new(values, view.layout().shape().clone()))
+    burn_flex::FlexTensor::from_data(view.to_contiguous().into_data())
 }
 
 fn wrong_backend() -> Error {

@@ -3,6 +3,7 @@
 use crate::boundary::{Link, within};
 use crate::call;
 use crate::flow::Flow;
+use crate::statistics::settle;
 use burn::module::{Content, Devices, Module, ModuleDisplay, ModuleDisplayDefault, ModuleMapper, ModuleVisitor};
 use burn::tensor::Device;
 
@@ -63,6 +64,18 @@ impl<M: Module> Unit<M> {
         call::call(&self.link, &self.module, input, forward)
     }
 
+    /// Takes this unit's part in what ranks do together, in the place of a [`call`](Self::call): for a rank that has no use
+    /// for the unit this time, such as an expert that none of its tokens were sent to, while another rank calls it.
+    ///
+    /// Every rank must call or skip the same units in the same order. Without an engine it does nothing. A unit of frozen
+    /// parameters only may be skipped where the others call it on inputs that are part of the graph.
+    ///
+    /// # Panics
+    /// As [`call`](Self::call); a unit that holds other units is refused.
+    pub fn skip(&self) {
+        call::skip(&self.link, &self.module);
+    }
+
     fn is_sharded(&self) -> bool {
         self.link.get().is_some()
     }
@@ -104,10 +117,12 @@ impl<M: Module> Module for Unit<M> {
     }
 
     fn visit<V: ModuleVisitor>(&self, visitor: &mut V) {
+        settle(&self.link, &self.module);
         within(&self.link, || self.module.visit(visitor));
     }
 
     fn map<T: ModuleMapper>(self, mapper: &mut T) -> Self {
+        settle(&self.link, &self.module);
         let module = within(&self.link, || self.module.map(mapper));
         Self { module, link: self.link }
     }

@@ -102,7 +102,7 @@ fn gathered(shared: &Shared, sharded: &Sharded) -> Result<TensorData> {
 impl Entry<'_> {
     fn dtype(&self) -> DType {
         match self {
-            Entry::Sharded(_) => DType::F32,
+            Entry::Sharded(sharded) => sharded.dtype,
             Entry::Held(data) => data.dtype(),
         }
     }

@@ -66,7 +66,7 @@ impl Rank {
     ///
     /// # Errors
     /// As there.
-    pub fn build<M: Module>(&self, make: impl FnOnce(&Device) -> M) -> Result<M> {
+    pub fn build<M: Module + 'static>(&self, make: impl FnOnce(&Device) -> M) -> Result<M> {
         self.build_from(make, None)
     }
 
@@ -74,7 +74,11 @@ impl Rank {
     ///
     /// # Errors
     /// As there.
-    pub fn build_from<M: Module>(&self, make: impl FnOnce(&Device) -> M, weights: Option<&Path>) -> Result<M> {
+    pub fn build_from<M: Module + 'static>(
+        &self,
+        make: impl FnOnce(&Device) -> M,
+        weights: Option<&Path>,
+    ) -> Result<M> {
         Ok(self.burn.build(make, weights)?)
     }
 

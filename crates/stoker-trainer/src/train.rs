@@ -65,7 +65,7 @@ pub fn open_data(settings: &Settings) -> Result<Sources> {
     Ok(stoker_data::open(&options)?)
 }
 
-fn train_rank<M: Module + Classifier>(
+fn train_rank<M: Module + Classifier + 'static>(
     rank: &Rank,
     data: &Sources,
     options: &TrainOptions,

@@ -40,7 +40,7 @@ fn reference<M: Module + Classifier>(make: impl Fn(&Device) -> M, rule: Rule) ->
     plain::values(&plain::train(model, rule.eps, 0.01, rule.learning_rate, STEPS, loss).0)
 }
 
-fn trained<M: Module + Classifier>(setup: &Setup, rule: Rule, make: impl Fn(&Device) -> M + Sync) -> Values {
+fn trained<M: Module + Classifier + 'static>(setup: &Setup, rule: Rule, make: impl Fn(&Device) -> M + Sync) -> Values {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("model.safetensors");
     setup.run(|rank| {
@@ -58,7 +58,7 @@ fn trained<M: Module + Classifier>(setup: &Setup, rule: Rule, make: impl Fn(&Dev
     plain::values(&plain)
 }
 
-fn check<M: Module + Classifier>(
+fn check<M: Module + Classifier + 'static>(
     make: impl Fn(&Device) -> M + Sync,
     rule: Rule,
     worlds: &[usize],

@@ -5,7 +5,7 @@ use burn::tensor::Shape;
 use burn_tch::TchTensor;
 use std::ops::Range;
 use std::sync::Arc;
-use stoker_core::{Error, HostBuffer, Result, Ticket};
+use stoker_core::{DType, Error, HostBuffer, Result, Ticket};
 use stoker_engine::{Bridge, Landing};
 
 /// The bridge of the LibTorch backend on the CPU. Copies are done when they return.
@@ -14,7 +14,10 @@ pub(crate) struct LibTorchBridge;
 
 /// A slab: a flat tensor whose views carry its storage count.
 #[derive(Debug)]
-pub(crate) struct LibTorchSlab(TchTensor);
+pub(crate) struct LibTorchSlab {
+    tensor: TchTensor,
+    dtype: DType,
+}
 
 impl LibTorchSlab {
     /// A tensor that shares elements `range`.
@@ -23,13 +26,23 @@ impl LibTorchSlab {
     /// What libtorch refuses.
     pub(crate) fn view(&self, range: &Range<usize>, shape: &Shape) -> Result<TchTensor> {
         let shape: Vec<i64> = shape.as_slice().iter().map(|&n| n as i64).collect();
-        let part = narrow(&self.0.tensor, range)?.f_view(shape.as_slice()).map_err(failed("viewing a parameter"))?;
-        Ok(TchTensor::partial(part, self.0.storage.clone()))
+        let part =
+            narrow(&self.tensor.tensor, range)?.f_view(shape.as_slice()).map_err(failed("viewing a parameter"))?;
+        Ok(TchTensor::partial(part, self.tensor.storage.clone()))
     }
 }
 
 fn failed(doing: &'static str) -> impl Fn(tch::TchError) -> Error {
     move |source| Error::Plugin { plugin: "libtorch".to_owned(), doing: doing.to_owned(), source: source.into() }
+}
+
+fn kind(dtype: DType) -> tch::Kind {
+    match dtype {
+        DType::F16 => tch::Kind::Half,
+        DType::BF16 => tch::Kind::BFloat16,
+        DType::F32 => tch::Kind::Float,
+        DType::F64 => tch::Kind::Double,
+    }
 }
 
 fn narrow(tensor: &tch::Tensor, range: &Range<usize>) -> Result<tch::Tensor> {
@@ -40,13 +53,13 @@ impl Bridge for LibTorchBridge {
     type Slab = LibTorchSlab;
     type Gradient = TchTensor;
 
-    fn allocate(&mut self, elements: usize) -> Result<LibTorchSlab> {
-        let zeros = tch::Tensor::f_zeros([elements as i64], (tch::Kind::Float, tch::Device::Cpu));
-        Ok(LibTorchSlab(TchTensor::new(zeros.map_err(failed("allocating a slab"))?)))
+    fn allocate(&mut self, dtype: DType, elements: usize) -> Result<LibTorchSlab> {
+        let zeros = tch::Tensor::f_zeros([elements as i64], (kind(dtype), tch::Device::Cpu));
+        Ok(LibTorchSlab { tensor: TchTensor::new(zeros.map_err(failed("allocating a slab"))?), dtype })
     }
 
     fn is_shared(&self, slab: &LibTorchSlab) -> bool {
-        Arc::strong_count(slab.0.storage.buffer_ref()) > 1
+        Arc::strong_count(slab.tensor.storage.buffer_ref()) > 1
     }
 
     fn lend(&mut self, _slab: &mut LibTorchSlab) -> Option<HostBuffer> {
@@ -57,8 +70,10 @@ impl Bridge for LibTorchBridge {
     fn restore(&mut self, _slab: &mut LibTorchSlab, _memory: HostBuffer) {}
 
     fn copy_in(&mut self, source: HostBuffer, slab: &mut LibTorchSlab) -> Result<Ticket<HostBuffer>> {
-        let values = tch::Tensor::f_from_slice(source.as_slice::<f32>()).map_err(failed("reading a host buffer"))?;
-        narrow(&slab.0.tensor, &(0..source.len()))?.f_copy_(&values).map_err(failed("filling a slab"))?;
+        let shape = [source.len() as i64];
+        let values = tch::Tensor::f_from_data_size(source.as_bytes(), &shape, kind(source.dtype()));
+        let values = values.map_err(failed("reading a host buffer"))?;
+        narrow(&slab.tensor.tensor, &(0..source.len()))?.f_copy_(&values).map_err(failed("filling a slab"))?;
         Ok(Ticket::ready(source))
     }
 
@@ -69,8 +84,8 @@ impl Bridge for LibTorchBridge {
         mut into: HostBuffer,
     ) -> Result<Ticket<HostBuffer>> {
         let elements = range.len();
-        let values = narrow(&slab.0.tensor, &range)?;
-        values.f_copy_data(into.as_mut_slice::<f32>(), elements).map_err(failed("reading a slab"))?;
+        let values = narrow(&slab.tensor.tensor, &range)?;
+        values.f_copy_data_u8(into.as_mut_bytes(), elements).map_err(failed("reading a slab"))?;
         Ok(Ticket::ready(into))
     }
 
@@ -80,16 +95,24 @@ impl Bridge for LibTorchBridge {
         slab: &mut LibTorchSlab,
         range: Range<usize>,
         landing: Landing,
-    ) -> Result<()> {
+    ) -> Result<bool> {
         if gradient.tensor.numel() != range.len() {
             return Err(misfit(gradient.tensor.numel(), range.len()));
         }
         let flat = gradient.tensor.f_reshape([-1]).map_err(failed("flattening a gradient"))?;
-        let mut target = narrow(&slab.0.tensor, &range)?;
+        let mut target = narrow(&slab.tensor.tensor, &range)?;
         match landing {
             Landing::Set => target.f_copy_(&flat).map_err(failed("landing a gradient"))?,
-            Landing::Add => drop(target.f_add_(&flat).map_err(failed("adding a gradient"))?),
+            Landing::Add => {
+                let flat = flat.f_to_kind(kind(slab.dtype)).map_err(failed("casting a gradient"))?;
+                drop(target.f_add_(&flat).map_err(failed("adding a gradient"))?);
+            }
         }
-        Ok(())
+        // The CPU has the answer at once.
+        if flat.numel() == 0 {
+            return Ok(true);
+        }
+        let finite = flat.f_isfinite().and_then(|finite| finite.f_all()).map_err(failed("checking a gradient"))?;
+        finite.f_int64_value(&[]).map(|finite| finite != 0).map_err(failed("checking a gradient"))
     }
 }
