@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "test code reports by panicking")]
 
 pub mod models;
+pub mod odd;
 pub mod pictures;
 pub mod plain;
 
@@ -14,6 +15,7 @@ use stoker_burn::{Backend, DeviceSettings, ParameterRules, Rank, RunningStatisti
 use stoker_core::registry::{self, Given, Group, TargetContext};
 use stoker_core::{Communicator, OptionValue};
 use stoker_engine::{Plugins, Settings, Stage};
+use stoker_testkit::faults::{Delayed, LateTarget};
 
 use stoker_cpu_offload as _;
 use stoker_gpu_only as _;
@@ -53,6 +55,8 @@ pub struct Setup {
     pub rules: ParameterRules,
     /// Whose running statistics count.
     pub running_statistics: RunningStatistics,
+    /// Delays one call in a hundred of the communicator and of the offload target, at random from this seed.
+    pub delays: Option<u64>,
     /// Elements to which the flat layout is aligned.
     pub alignment: i64,
     /// How long ranks wait for each other.
@@ -75,6 +79,7 @@ impl Setup {
             options: Given::new(),
             eps: 1e-8,
             weight_decay: 0.01,
+            delays: None,
             rules: ParameterRules::default(),
             running_statistics: RunningStatistics::default(),
             alignment: 128,
@@ -88,7 +93,11 @@ impl Setup {
     /// One communicator a rank.
     pub fn communicators(&self) -> Vec<Arc<dyn Communicator>> {
         let group = Group { world: self.world, timeout: self.timeout };
-        registry::communicators("threads", &Given::new(), &group).unwrap()
+        let ends = registry::communicators("threads", &Given::new(), &group).unwrap();
+        match self.delays {
+            Some(seed) => ends.into_iter().map(|end| Arc::new(Delayed::new(end, seed).one_in(100)) as _).collect(),
+            None => ends,
+        }
     }
 
     /// A rank over this communicator.
@@ -100,10 +109,16 @@ impl Setup {
             options.insert("weight_decay".to_owned(), OptionValue::Float(self.weight_decay));
         }
         let context = TargetContext { rank: communicator.rank(), device_is_host: true };
+        let mut target = registry::offload_target(self.target, &Given::new(), &context).unwrap();
+        if let Some(seed) = self.delays {
+            // Half of the seeds have everything read and written, which the memory of these targets does not need.
+            let late = LateTarget::new(target, seed).one_in(100);
+            target = Arc::new(if seed.is_multiple_of(2) { late.hiding_host() } else { late });
+        }
         let plugins = Plugins {
             partitioner: registry::partitioner("flat", &option("alignment", OptionValue::Integer(self.alignment)))
                 .unwrap(),
-            target: registry::offload_target(self.target, &Given::new(), &context).unwrap(),
+            target,
             optimizer: registry::optimizer(self.optimizer, &options).unwrap(),
             communicator,
         };

@@ -4,4 +4,9 @@
 mod chains;
 mod exactness;
 mod faults;
+mod features;
+mod interleaved;
+mod matrix;
 mod oddities;
+mod precision;
+mod steps;

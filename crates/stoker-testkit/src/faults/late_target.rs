@@ -15,6 +15,7 @@ pub struct LateTarget {
     inner: Arc<dyn OffloadTarget>,
     seed: u64,
     one_in: u64,
+    hides_host: bool,
     regions: Arc<AtomicU64>,
 }
 
@@ -22,24 +23,31 @@ impl LateTarget {
     /// All reads and writes are late; by how much follows from `seed` and the number of the region, whichever thread
     /// uses it when.
     pub fn new(inner: Arc<dyn OffloadTarget>, seed: u64) -> Self {
-        Self { inner, seed, one_in: 1, regions: Arc::default() }
+        Self { inner, seed, one_in: 1, hides_host: false, regions: Arc::default() }
     }
 
     /// One in so many `calls` is late, at random, and that one by more.
     pub fn one_in(self, calls: u64) -> Self {
         Self { one_in: calls, ..self }
     }
+
+    /// The memory cannot be addressed, so that everything is read and written.
+    pub fn hiding_host(self) -> Self {
+        Self { hides_host: true, ..self }
+    }
 }
 
 impl OffloadTarget for LateTarget {
     fn traits(&self) -> TargetTraits {
-        self.inner.traits()
+        let traits = self.inner.traits();
+        TargetTraits { host_addressable: traits.host_addressable && !self.hides_host, ..traits }
     }
 
     fn allocate(&self, spec: RegionSpec) -> Result<Box<dyn Region>> {
         let inner = self.inner.allocate(spec)?;
         let number = self.regions.fetch_add(1, Ordering::Relaxed);
-        Ok(Box::new(LateRegion { inner, delays: Delays::new(self.seed ^ number << 32).one_in(self.one_in) }))
+        let delays = Delays::new(self.seed ^ number << 32).one_in(self.one_in);
+        Ok(Box::new(LateRegion { inner, delays, hides_host: self.hides_host }))
     }
 }
 
@@ -47,6 +55,7 @@ impl OffloadTarget for LateTarget {
 struct LateRegion {
     inner: Box<dyn Region>,
     delays: Delays,
+    hides_host: bool,
 }
 
 impl Region for LateRegion {
@@ -63,7 +72,7 @@ impl Region for LateRegion {
     }
 
     fn host(&mut self) -> Option<&mut HostBuffer> {
-        self.inner.host()
+        if self.hides_host { None } else { self.inner.host() }
     }
 }
 
