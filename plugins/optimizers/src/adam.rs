@@ -1,105 +1,96 @@
-//! `adamw`: Adam with decoupled weight decay, as PyTorch's.
+//! `adamw` and `adam`: Adam with decoupled weight decay and with an L2 penalty, as PyTorch's.
 
+use crate::{segments, specs};
 use std::sync::Arc;
 use stoker_core::registry::{Build, Plugin};
 use stoker_core::{
-    Error, Granularity, Optimizer, OptionKind, OptionSpec, OptionValue, Options, Result, ShardUpdate, StateSlot,
-    StepContext, inventory,
+    Granularity, Optimizer, OptionSpec, OptionValue, Options, Result, ShardUpdate, StateSlot, StepContext, inventory,
 };
-use stoker_kernels::adamw;
+use stoker_kernels::{Decay, adam};
 
-/// The update rule is described in [`stoker_kernels::adamw`](mod@stoker_kernels::adamw).
+/// The update rule is described in [`stoker_kernels::adam`](mod@stoker_kernels::adam).
 #[derive(Debug, Clone, PartialEq)]
-pub struct AdamW {
+pub struct Adam {
+    /// How weights decay: what tells `adamw` from `adam`.
+    pub decay: Decay,
     /// Decays of the first and the second moment.
     pub betas: (f64, f64),
     /// Added to the root of the second moment.
     pub eps: f64,
-    /// Decoupled weight decay of segments that have none of their own.
+    /// Weight decay of segments that have none of their own.
     pub weight_decay: f64,
 }
 
-impl Default for AdamW {
-    fn default() -> Self {
-        Self { betas: (0.9, 0.999), eps: 1e-8, weight_decay: 0.01 }
-    }
+impl Adam {
+    /// `adam` with PyTorch's defaults.
+    pub const ADAM: Self = Self { decay: Decay::L2, betas: (0.9, 0.999), eps: 1e-8, weight_decay: 0.0 };
+    /// `adamw` with PyTorch's defaults.
+    pub const ADAMW: Self = Self { decay: Decay::Decoupled, betas: (0.9, 0.999), eps: 1e-8, weight_decay: 0.01 };
 }
 
-const SLOTS: &[StateSlot] = &[StateSlot { name: "exp_avg" }, StateSlot { name: "exp_avg_sq" }];
-
-impl Optimizer for AdamW {
+impl Optimizer for Adam {
     fn state_slots(&self) -> &'static [StateSlot] {
-        SLOTS
+        &[StateSlot { name: "exp_avg" }, StateSlot { name: "exp_avg_sq" }]
     }
 
     fn granularity(&self) -> Granularity {
         Granularity::Element
     }
 
-    fn update(&self, mut shard: ShardUpdate<'_>, context: &StepContext) -> Result<()> {
-        shard.check(SLOTS.len())?;
-        if shard.segments.iter().any(|segment| segment.update == 0) {
-            // The bias correction of update 0 would be a division by zero.
-            return Err(Error::OutOfRange { what: "the number of an update".to_owned(), found: 0, wanted: 1 });
-        }
-        let [exp_avg, exp_avg_sq] = shard.state.as_mut_slice() else {
-            return Ok(()); // `check` has counted them.
-        };
-        for segment in shard.segments {
-            // In range: `check` compared every segment's end with the length that all slices share.
-            let range = segment.range.clone();
-            let rule = adamw::AdamW {
+    fn update(&self, shard: ShardUpdate<'_>, context: &StepContext) -> Result<()> {
+        segments::for_each(shard, |segment, parameters, gradient, [exp_avg, exp_avg_sq]| {
+            let rule = adam::Adam {
+                decay: self.decay,
                 learning_rate: segment.learning_rate,
                 beta1: self.betas.0,
                 beta2: self.betas.1,
                 eps: self.eps,
                 weight_decay: segment.weight_decay.unwrap_or(self.weight_decay),
-                step: segment.update,
-                gradient_scale: context.gradient_scale,
+                update: segment.update,
+                gradient: segments::gradient(context),
             };
-            adamw::adamw(
-                &rule,
-                &mut shard.parameters[range.clone()],
-                &shard.gradient[range.clone()],
-                &mut exp_avg[range.clone()],
-                &mut exp_avg_sq[range],
-            );
-        }
-        Ok(())
+            adam::adam(&rule, parameters, gradient, exp_avg, exp_avg_sq);
+        })
     }
 }
+
+const BETAS: OptionSpec = specs::decays(
+    "betas",
+    || OptionValue::List(vec![OptionValue::Float(0.9), OptionValue::Float(0.999)]),
+    "decay of the first and of the second moment",
+);
+const EPS: OptionSpec =
+    specs::divisor("eps", || OptionValue::Float(1e-8), "added to the root of the bias-corrected second moment");
 
 inventory::submit! {
     Plugin {
         name: "adamw",
         description: "Adam with decoupled weight decay, in one pass over the shard",
         options: &[
-            OptionSpec {
-                name: "betas",
-                kind: OptionKind::Pair { min: 0.0, below: 1.0 },
-                default: || OptionValue::List(vec![OptionValue::Float(0.9), OptionValue::Float(0.999)]),
-                help: "decay of the first and of the second moment",
-            },
-            OptionSpec {
-                name: "eps",
-                // Second moments below the smallest normal f32 count as zero: eps must then be the divisor alone.
-                kind: OptionKind::Float { min: 1e-16, max: f64::INFINITY },
-                default: || OptionValue::Float(1e-8),
-                help: "added to the root of the bias-corrected second moment",
-            },
-            OptionSpec {
-                name: "weight_decay",
-                kind: OptionKind::Float { min: 0.0, max: f64::INFINITY },
-                default: || OptionValue::Float(0.01),
-                help: "decoupled weight decay of parameters whose group sets none",
-            },
+            BETAS,
+            EPS,
+            specs::amount(
+                "weight_decay",
+                || OptionValue::Float(0.01),
+                "decoupled weight decay of parameters whose group sets none",
+            ),
         ],
-        build: Build::Optimizer(build),
+        build: Build::Optimizer(|options| build(options, Decay::Decoupled)),
     }
 }
 
-fn build(options: &Options) -> Result<Arc<dyn Optimizer>> {
-    Ok(Arc::new(AdamW {
+inventory::submit! {
+    Plugin {
+        name: "adam",
+        description: "Adam, weight decay as an L2 penalty, in one pass over the shard",
+        options: &[BETAS, EPS, specs::L2],
+        build: Build::Optimizer(|options| build(options, Decay::L2)),
+    }
+}
+
+fn build(options: &Options, decay: Decay) -> Result<Arc<dyn Optimizer>> {
+    Ok(Arc::new(Adam {
+        decay,
         betas: options.pair("betas"),
         eps: options.float("eps"),
         weight_decay: options.float("weight_decay"),
@@ -109,56 +100,51 @@ fn build(options: &Options) -> Result<Arc<dyn Optimizer>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::{given, refusal, slots, update_one};
     use proptest::prelude::*;
-    use stoker_core::{Segment, registry};
+    use stoker_core::{Error, registry};
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(16))]
 
         #[test]
         fn keeps_every_law(
+            decay in prop_oneof![Just(Decay::Decoupled), Just(Decay::L2)],
             betas in (0.0..0.999, 0.5..0.9999), eps in 1e-12..1e-3, weight_decay in 0.0..0.3,
         ) {
-            stoker_testkit::optimizer::conforms(&AdamW { betas, eps, weight_decay });
+            stoker_testkit::optimizer::conforms(&Adam { decay, betas, eps, weight_decay });
         }
     }
 
-    fn update(optimizer: &dyn Optimizer, step: u64) -> Result<[f32; 3]> {
-        let (mut p, mut m, mut v) = ([1.0], [0.0], [0.0]);
-        let segments = [Segment { range: 0..1, update: step, learning_rate: 1e-3, weight_decay: None }];
-        let shard =
-            ShardUpdate { parameters: &mut p, gradient: &[0.5], state: vec![&mut m, &mut v], segments: &segments };
-        optimizer.update(shard, &StepContext::scaled(0.5))?;
-        Ok([p[0], m[0], v[0]])
+    #[test]
+    fn are_found_by_their_names_with_the_defaults_of_pytorch() {
+        for (name, defaults, parameter) in [("adamw", Adam::ADAMW, 0.99899), ("adam", Adam::ADAM, 0.999)] {
+            let found = registry::optimizer(name, &Default::default()).unwrap();
+            assert_eq!(slots(name, &given([])), ["exp_avg", "exp_avg_sq"]);
+            assert_eq!(update_one(found.as_ref(), 3).unwrap(), update_one(&defaults, 3).unwrap());
+            assert_eq!(update_one(found.as_ref(), 1).unwrap(), [parameter, 0.025, 0.0625 * 0.001]);
+        }
     }
 
     #[test]
-    fn is_found_by_its_name_with_the_defaults_of_pytorch() {
-        let found = registry::optimizer("adamw", &Default::default()).unwrap();
-        assert_eq!(found.state_slots().iter().map(|slot| slot.name).collect::<Vec<_>>(), ["exp_avg", "exp_avg_sq"]);
-        assert_eq!(found.granularity(), Granularity::Element);
-        assert_eq!(update(found.as_ref(), 1).unwrap(), update(&AdamW::default(), 1).unwrap());
-        assert_eq!(update(found.as_ref(), 1).unwrap(), [0.99899, 0.025, 0.0625 * 0.001]);
-    }
-
-    #[test]
-    fn heeds_its_options() {
-        let given = [
-            ("betas".to_owned(), OptionValue::List(vec![OptionValue::Integer(0), OptionValue::Float(0.5)])),
-            ("eps".to_owned(), OptionValue::Float(1e-3)),
-            ("weight_decay".to_owned(), OptionValue::Integer(0)),
-        ];
-        let found = registry::optimizer("adamw", &given.into()).unwrap();
-        let wanted = AdamW { betas: (0.0, 0.5), eps: 1e-3, weight_decay: 0.0 };
-        assert_eq!(update(found.as_ref(), 3).unwrap(), update(&wanted, 3).unwrap());
-        assert_ne!(update(found.as_ref(), 3).unwrap(), update(&AdamW::default(), 3).unwrap());
-        let given = [("eps".to_owned(), OptionValue::Integer(0))];
-        let refused = registry::optimizer("adamw", &given.into()).unwrap_err().to_string();
+    fn heed_their_options() {
+        let options = given([
+            ("betas", OptionValue::List(vec![OptionValue::Integer(0), OptionValue::Float(0.5)])),
+            ("eps", OptionValue::Float(1e-3)),
+            ("weight_decay", OptionValue::Float(0.5)),
+        ]);
+        for (name, defaults) in [("adamw", Adam::ADAMW), ("adam", Adam::ADAM)] {
+            let found = registry::optimizer(name, &options).unwrap();
+            let wanted = Adam { betas: (0.0, 0.5), eps: 1e-3, weight_decay: 0.5, ..defaults.clone() };
+            assert_eq!(update_one(found.as_ref(), 3).unwrap(), update_one(&wanted, 3).unwrap());
+            assert_ne!(update_one(found.as_ref(), 3).unwrap(), update_one(&defaults, 3).unwrap());
+        }
+        let refused = refusal("adamw", &given([("eps", OptionValue::Integer(0))]));
         assert_eq!(refused, "option `eps` of optimizer `adamw` is 0; allowed: a number from 1e-16 on");
     }
 
     #[test]
-    fn there_is_no_step_0() {
-        assert!(matches!(update(&AdamW::default(), 0), Err(Error::OutOfRange { found: 0, wanted: 1, .. })));
+    fn there_is_no_update_0() {
+        assert!(matches!(update_one(&Adam::ADAMW, 0), Err(Error::OutOfRange { found: 0, wanted: 1, .. })));
     }
 }
