@@ -25,7 +25,7 @@ fn allowed(name: &str) -> Option<Vec<&'static str>> {
 
 /// Crates outside the workspace that only these may depend on.
 const FOREIGN: [(&str, &[&str]); 4] = [
-    ("burn", &["stoker-burn", "stoker-trainer", "stoker", "stoker-tests", "own-model"]),
+    ("burn", &["stoker-burn", "stoker-optimizers", "stoker-trainer", "stoker", "stoker-tests", "own-model"]),
     ("burn-flex", &["stoker-burn"]),
     ("burn-tch", &["stoker-burn"]),
     ("tch", &["stoker-burn"]),

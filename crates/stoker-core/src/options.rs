@@ -173,6 +173,11 @@ impl Options {
         self.0.get(name).and_then(as_integer).unwrap_or_default()
     }
 
+    /// True or false; false if the schema has no such option.
+    pub fn flag(&self, name: &str) -> bool {
+        matches!(self.0.get(name), Some(OptionValue::Bool(true)))
+    }
+
     /// Two numbers; zeros if the schema has no such option.
     pub fn pair(&self, name: &str) -> (f64, f64) {
         match self.0.get(name) {
@@ -273,6 +278,8 @@ mod tests {
             default: || OptionValue::Integer(2),
             help: "",
         },
+        OptionSpec { name: "eager", kind: OptionKind::Bool, default: || OptionValue::Bool(true), help: "" },
+        OptionSpec { name: "pinned", kind: OptionKind::Bool, default: || OptionValue::Bool(false), help: "" },
     ];
 
     fn options(text: &str) -> Result<Options> {
@@ -281,11 +288,12 @@ mod tests {
 
     #[test]
     fn defaults_and_given_values() {
-        let options = options(r#"{"eps": 0.001, "room": "2 KiB", "threads": 4e0}"#).unwrap();
+        let options = options(r#"{"eps": 0.001, "room": "2 KiB", "threads": 4e0, "pinned": true}"#).unwrap();
         assert_eq!(options.float("eps"), 0.001);
         assert_eq!(options.pair("betas"), (0.9, 0.999));
         assert_eq!(options.bytes("room"), 2048);
         assert_eq!(options.integer("threads"), 4);
+        assert_eq!(["eager", "pinned", "other"].map(|name| options.flag(name)), [true, true, false]);
     }
 
     #[test]
@@ -293,7 +301,7 @@ mod tests {
         let error = options(r#"{"epss": 1}"#).unwrap_err().to_string();
         assert_eq!(
             error,
-            "optimizer `adamw` has no option `epss` (did you mean `eps`?); it has: eps, betas, tiny, room, threads"
+            "optimizer `adamw` has no option `epss` (did you mean `eps`?); it has: eps, betas, tiny, room, threads, eager, pinned"
         );
     }
 
@@ -314,6 +322,7 @@ mod tests {
                 r#"{"threads": 1.5}"#,
                 "option `threads` of optimizer `adamw` is 1.5; allowed: a whole number from 0 to 64",
             ),
+            (r#"{"eager": 1}"#, "option `eager` of optimizer `adamw` is 1; allowed: true or false"),
         ] {
             assert_eq!(options(text).unwrap_err().to_string(), wanted);
         }

@@ -5,17 +5,64 @@
 //! without changing a run.
 #![forbid(unsafe_code)]
 
-pub mod adamw;
+pub mod adagrad;
+pub mod adam;
 pub mod convert;
+mod denormal;
+mod gradient;
+pub mod lion;
 pub mod norm;
 pub mod reduce;
+pub mod sgd;
+#[cfg(test)]
+mod testing;
 
-pub use adamw::{AdamW, adamw};
+pub use adagrad::{Adagrad, adagrad};
+pub use adam::{Adam, Decay, adam};
+pub use gradient::Gradient;
+pub use lion::{Lion, lion};
 pub use norm::{SquareSum, sum_of_squares};
+pub use sgd::{Momentum, Sgd, sgd, sgd_momentum};
 
 /// All slices of a kernel call are equally long. Anything else is a mistake in the caller, which has checked its input:
 /// it must not pass silently, as a shorter update would.
 #[inline]
 fn same_length(what: &str, found: usize, wanted: usize) {
     assert_eq!(found, wanted, "{what} has {found} elements, {wanted} were wanted: the caller checks this");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_elements_are_fine() {
+        let gradient = Gradient::AS_IT_IS;
+        let rule = Adam {
+            decay: Decay::L2,
+            learning_rate: 0.1,
+            beta1: 0.9,
+            beta2: 0.999,
+            eps: 1e-8,
+            weight_decay: 0.1,
+            update: 1,
+            gradient,
+        };
+        adam(&rule, &mut [], &[], &mut [], &mut []);
+        let rule = Adagrad {
+            learning_rate: 0.1,
+            lr_decay: 0.1,
+            eps: 1e-10,
+            weight_decay: 0.1,
+            initial_accumulator_value: 0.1,
+            update: 1,
+            gradient,
+        };
+        adagrad(&rule, &mut [], &[], &mut []);
+        lion(&Lion { learning_rate: 0.1, beta1: 0.9, beta2: 0.99, weight_decay: 0.1, gradient }, &mut [], &[], &mut []);
+        let rule = Sgd { learning_rate: 0.1, weight_decay: 0.1, gradient };
+        sgd(&rule, &mut [], &[]);
+        let past = Momentum { momentum: 0.9, dampening: 0.1, nesterov: false, update: 1 };
+        sgd_momentum(&rule, &past, &mut [], &[], &mut []);
+    }
 }

@@ -7,14 +7,18 @@ use stoker_core::{Error, Granularity, Optimizer, Segment, ShardUpdate, StepConte
 const ELEMENTS: usize = 1003;
 
 /// Panics unless `optimizer` does what it must: leaves alone what is outside of segments, is a function of its
-/// arguments, takes the gradient times its scale, heeds each segment's learning rate and weight decay, gives the same
-/// bits for any split if it says so, and refuses what does not fit without changing anything.
+/// arguments, takes the gradient times its scale and cut, heeds each segment's learning rate, weight decay and number of
+/// the update, hides no NaN, gives the same bits for any split if it says so, and refuses what does not fit without
+/// changing anything.
 pub fn conforms(optimizer: &dyn Optimizer) {
     let laws = [
         updates_its_segments_only,
         is_a_function_of_its_arguments,
         scales_the_gradient,
+        cuts_the_gradient,
+        hides_no_nan,
         heeds_each_segment,
+        counts_updates_by_segment,
         may_be_split,
         refuses_what_does_not_fit,
         takes_an_empty_shard,
@@ -40,9 +44,9 @@ impl Shard {
             gradient: Vec::new(),
             state: vec![vec![0.0; elements]; optimizer.state_slots().len()],
         };
-        for step in 1..=3 {
-            shard.gradient = numbers(100 + step, elements);
-            shard.update(optimizer, &[whole(elements)], &context(step, 1.0));
+        for update in 1..=3 {
+            shard.gradient = numbers(100 + update, elements);
+            shard.update(optimizer, &[Segment { update, ..whole(elements) }], &PLAIN);
         }
         shard.gradient = numbers(200, elements);
         shard
@@ -76,10 +80,10 @@ impl Shard {
     }
 }
 
-fn context(_step: u64, gradient_scale: f32) -> StepContext {
-    StepContext::scaled(gradient_scale)
-}
+/// The gradient as it is.
+const PLAIN: StepContext = StepContext::scaled(1.0);
 
+/// A segment in the update after those of [`Shard::after_updates`].
 fn segment(range: Range<usize>, learning_rate: f64, weight_decay: Option<f64>) -> Segment {
     Segment { range, update: 4, learning_rate, weight_decay }
 }
@@ -92,7 +96,7 @@ fn updates_its_segments_only(optimizer: &dyn Optimizer) {
     let before = Shard::after_updates(optimizer, ELEMENTS);
     let mut after = before.clone();
     let segments = [segment(3..10, 1e-2, None), segment(500..500, 1e-2, None), segment(700..1000, 1e-2, None)];
-    after.update(optimizer, &segments, &context(4, 1.0));
+    after.update(optimizer, &segments, &PLAIN);
     for outside in [0..3, 10..700, 1000..ELEMENTS] {
         after.assert_same(&before, outside, "an element outside every segment");
     }
@@ -101,51 +105,102 @@ fn updates_its_segments_only(optimizer: &dyn Optimizer) {
         assert_ne!(after.parameters[inside.clone()], before.parameters[inside], "{what}");
     }
     let mut none = before.clone();
-    none.update(optimizer, &[], &context(4, 1.0));
+    none.update(optimizer, &[], &PLAIN);
     none.assert_same(&before, 0..ELEMENTS, "a shard without segments");
 }
 
 fn is_a_function_of_its_arguments(optimizer: &dyn Optimizer) {
     let before = Shard::after_updates(optimizer, ELEMENTS);
     let [mut one, mut other] = [before.clone(), before];
-    one.update(optimizer, &[whole(ELEMENTS)], &context(4, 1.0));
+    one.update(optimizer, &[whole(ELEMENTS)], &PLAIN);
     // Another shard in between must not show.
     Shard::after_updates(optimizer, 17);
-    other.update(optimizer, &[whole(ELEMENTS)], &context(4, 1.0));
+    other.update(optimizer, &[whole(ELEMENTS)], &PLAIN);
     one.assert_same(&other, 0..ELEMENTS, "the same update, made again");
 }
 
 fn scales_the_gradient(optimizer: &dyn Optimizer) {
     let before = Shard::after_updates(optimizer, ELEMENTS);
     let [mut scaled, mut by_hand] = [before.clone(), before];
-    scaled.update(optimizer, &[whole(ELEMENTS)], &context(4, 0.125));
+    scaled.update(optimizer, &[whole(ELEMENTS)], &StepContext::scaled(0.125));
     // A power of two: both ways are exact.
     by_hand.gradient.iter_mut().for_each(|gradient| *gradient *= 0.125);
-    by_hand.update(optimizer, &[whole(ELEMENTS)], &context(4, 1.0));
+    by_hand.update(optimizer, &[whole(ELEMENTS)], &PLAIN);
     scaled.assert_same(&by_hand, 0..ELEMENTS, "a scaled gradient");
+}
+
+fn cuts_the_gradient(optimizer: &dyn Optimizer) {
+    let before = Shard::after_updates(optimizer, ELEMENTS);
+    // After the scale and not before it: about half of the elements are cut.
+    let context = StepContext { gradient_scale: 0.3, clip_value: 0.3 };
+    let [mut cut, mut by_hand, mut uncut] = [before.clone(), before.clone(), before];
+    cut.update(optimizer, &[whole(ELEMENTS)], &context);
+    by_hand.gradient.iter_mut().for_each(|gradient| *gradient = (*gradient * 0.3).clamp(-0.3, 0.3));
+    by_hand.update(optimizer, &[whole(ELEMENTS)], &PLAIN);
+    cut.assert_same(&by_hand, 0..ELEMENTS, "a gradient that was cut");
+    // An optimizer that looks at signs alone may have moved the parameters alike, but not its state.
+    uncut.update(optimizer, &[whole(ELEMENTS)], &StepContext::scaled(0.3));
+    assert!(cut.slices().ne(uncut.slices()), "{optimizer:?}: clip_value is heeded");
+}
+
+fn hides_no_nan(optimizer: &dyn Optimizer) {
+    let before = Shard::after_updates(optimizer, ELEMENTS);
+    for clip_value in [f32::INFINITY, 1.0] {
+        let context = StepContext { gradient_scale: 0.3, clip_value };
+        let [mut bad, mut good] = [before.clone(), before.clone()];
+        bad.gradient[500] = f32::NAN;
+        bad.update(optimizer, &[whole(ELEMENTS)], &context);
+        let seen = bad.slices().any(|slice| slice[500].is_nan());
+        assert!(
+            seen,
+            "{optimizer:?}: a gradient of NaN shows in the parameter or in its state, clip_value {clip_value}"
+        );
+        if optimizer.granularity() == Granularity::Element {
+            good.update(optimizer, &[whole(ELEMENTS)], &context);
+            for others in [0..500, 501..ELEMENTS] {
+                bad.assert_same(&good, others, "an element next to one whose gradient is NaN");
+            }
+        }
+    }
 }
 
 fn heeds_each_segment(optimizer: &dyn Optimizer) {
     let before = Shard::after_updates(optimizer, ELEMENTS);
     let segments =
         [segment(0..400, 1e-3, Some(0.0)), segment(400..800, 1e-1, Some(0.5)), segment(800..ELEMENTS, 0.0, None)];
-    let mut together = before.clone();
-    together.update(optimizer, &segments, &context(4, 1.0));
-    for segment in &segments {
-        let mut alone = before.clone();
-        alone.update(optimizer, std::slice::from_ref(segment), &context(4, 1.0));
-        together.assert_same(&alone, segment.range.clone(), "a segment among others and alone");
-    }
+    let together = together_as_alone(optimizer, &before, &segments);
     let still = &together.parameters[800..];
     assert_same_bits(still, &before.parameters[800..], "parameters of a segment whose learning rate is 0");
 
     let with = |learning_rate, weight_decay| {
         let mut shard = before.clone();
-        shard.update(optimizer, &[segment(0..ELEMENTS, learning_rate, weight_decay)], &context(4, 1.0));
+        shard.update(optimizer, &[segment(0..ELEMENTS, learning_rate, weight_decay)], &PLAIN);
         shard.parameters
     };
     assert_ne!(with(1e-3, Some(0.0)), with(1e-2, Some(0.0)), "{optimizer:?}: the learning rate is heeded");
     assert_ne!(with(1e-2, Some(0.0)), with(1e-2, Some(0.5)), "{optimizer:?}: a segment's weight decay is heeded");
+}
+
+fn counts_updates_by_segment(optimizer: &dyn Optimizer) {
+    let mut before = Shard::after_updates(optimizer, ELEMENTS);
+    // The first update of its elements, whose state is still what all state starts as.
+    before.state.iter_mut().for_each(|state| state[..300].fill(0.0));
+    let segments = [(0..300, 1), (300..600, 4), (600..ELEMENTS, 1000)]
+        .map(|(range, update)| Segment { update, ..segment(range, 1e-2, None) });
+    together_as_alone(optimizer, &before, &segments);
+}
+
+/// Updates `segments` in one call, which must give what a call for each gives.
+fn together_as_alone(optimizer: &dyn Optimizer, before: &Shard, segments: &[Segment]) -> Shard {
+    let mut together = before.clone();
+    together.update(optimizer, segments, &PLAIN);
+    for segment in segments {
+        let mut alone = before.clone();
+        alone.update(optimizer, std::slice::from_ref(segment), &PLAIN);
+        let what = format!("{optimizer:?}: a segment among others and alone, {segment:?}");
+        together.assert_same(&alone, segment.range.clone(), &what);
+    }
+    together
 }
 
 fn may_be_split(optimizer: &dyn Optimizer) {
@@ -154,15 +209,16 @@ fn may_be_split(optimizer: &dyn Optimizer) {
     }
     let before = Shard::after_updates(optimizer, ELEMENTS);
     let segments = [segment(0..7, 1e-3, None), segment(7..600, 1e-2, Some(0.1)), segment(640..ELEMENTS, 1e-1, None)];
+    let context = StepContext { gradient_scale: 0.3, clip_value: 2.0 };
     let mut together = before.clone();
-    together.update(optimizer, &segments, &context(4, 0.3));
+    together.update(optimizer, &segments, &context);
     for chunk in [1, 3, 8, 64, 999] {
         let mut split = before.clone();
         for start in (0..ELEMENTS).step_by(chunk) {
             let piece = start..(start + chunk).min(ELEMENTS);
             let local: Vec<_> = segments.iter().filter_map(|segment| cut(segment, &piece)).collect();
             split.piece(piece, &local, |update| {
-                optimizer.update(update, &context(4, 0.3)).unwrap_or_else(|error| panic!("{optimizer:?}: {error}"));
+                optimizer.update(update, &context).unwrap_or_else(|error| panic!("{optimizer:?}: {error}"));
             });
         }
         split.assert_same(&together, 0..ELEMENTS, &format!("chunks of {chunk}"));
@@ -188,7 +244,7 @@ fn refuses_what_does_not_fit(optimizer: &dyn Optimizer) {
             state: shard.state.iter_mut().map(Vec::as_mut_slice).collect(),
             segments,
         };
-        let found = optimizer.update(update, &context(4, 1.0));
+        let found = optimizer.update(update, &PLAIN);
         assert!(matches!(found, Err(Error::OutOfRange { .. })), "{optimizer:?}: {what} gives {found:?}");
         for (found, wanted) in shard.slices().zip(spoilt.slices()) {
             assert_same_bits(found, wanted, &format!("{optimizer:?}: changed although refused for {what}"));
@@ -206,5 +262,8 @@ fn refuses_what_does_not_fit(optimizer: &dyn Optimizer) {
 }
 
 fn takes_an_empty_shard(optimizer: &dyn Optimizer) {
-    Shard::after_updates(optimizer, 0).update(optimizer, &[segment(0..0, 1e-2, None)], &context(4, 1.0));
+    Shard::after_updates(optimizer, 0).update(optimizer, &[segment(0..0, 1e-2, None)], &PLAIN);
 }
+
+#[cfg(test)]
+mod tests;
