@@ -4,6 +4,7 @@
 
 mod errors;
 mod fakes;
+mod groups;
 mod layers;
 mod mistyped;
 mod shown;
