@@ -30,6 +30,7 @@ mod check;
 mod consistency;
 mod error;
 mod groups;
+mod inert;
 mod leaf;
 mod plugins;
 mod profiles;

@@ -5,6 +5,7 @@
 mod errors;
 mod fakes;
 mod groups;
+mod inert;
 mod layers;
 mod mistyped;
 mod shown;
