@@ -1,7 +1,8 @@
 //! Leaves of all layers, checked one by one and merged.
 
+use crate::groups::{self, Groups};
 use crate::leaf::{Leaf, Raw};
-use crate::schema::{self, Field};
+use crate::schema::{self, Field, Wanted};
 use crate::{Error, Layer, Plugins, Result};
 use std::collections::BTreeMap;
 use stoker_core::error::nearest;
@@ -18,11 +19,12 @@ pub(crate) struct Merged<'a> {
     pub(crate) fixed: BTreeMap<String, Entry>,
     /// Options of plugins, of those that are not chosen too.
     pub(crate) options: BTreeMap<(Kind, &'static str), BTreeMap<&'static str, Entry>>,
+    pub(crate) groups: Groups,
 }
 
 impl<'a> Merged<'a> {
     pub(crate) fn new(plugins: &'a dyn Plugins) -> Self {
-        Self { plugins, fixed: BTreeMap::new(), options: BTreeMap::new() }
+        Self { plugins, fixed: BTreeMap::new(), options: BTreeMap::new(), groups: Groups::default() }
     }
 
     /// Checks a leaf of a layer that is stronger than all before.
@@ -40,6 +42,7 @@ impl<'a> Merged<'a> {
                     Err(bad_value(&leaf, value, format!("a section with keys: {}", names.join(", "))))
                 }
             },
+            [groups::SECTION, rest @ ..] => self.group(rest, &leaf),
             [section, name] if let Some(field) = schema::find(section, name) => self.fixed(field, &leaf),
             [section, rest @ ..] if let Some(kind) = schema::kind_of(section) => self.plugin(kind, rest, &leaf),
             _ => Err(self.unknown(&leaf)),
@@ -47,19 +50,27 @@ impl<'a> Merged<'a> {
     }
 
     fn fixed(&mut self, field: &Field, leaf: &Leaf) -> Result<()> {
-        let value = match (&leaf.value, &leaf.typed, field.wanted) {
-            // `--set data.dir=2026`: what was typed is the text.
-            (Raw::Value(value), Some(typed), schema::Wanted::Text) if !matches!(value, OptionValue::Text(_)) => {
-                OptionValue::Text(typed.trim().to_owned())
-            }
-            (Raw::Value(value), ..) => match field.wanted.read(value) {
-                Some(value) => value,
-                None => return Err(bad_value(leaf, &leaf.value, field.wanted.to_string())),
-            },
-            (other, ..) => return Err(bad_value(leaf, other, field.wanted.to_string())),
-        };
+        let value = value_of(field, leaf)?;
         self.fixed.insert(field.key(), (value, leaf.layer.clone()));
         Ok(())
+    }
+
+    /// A leaf in the section of groups: `rest` is the path within it.
+    fn group(&mut self, rest: &[&str], leaf: &Leaf) -> Result<()> {
+        match (rest, &leaf.value) {
+            ([] | [_], Raw::Empty(_)) => Ok(()),
+            ([], value) => Err(bad_value(leaf, value, "tables, each a group of parameters".to_owned())),
+            ([_], value) => {
+                let wanted = format!("a group of parameters, which is a table with keys: {}", groups::names_of_keys());
+                Err(bad_value(leaf, value, wanted))
+            }
+            (&[group, name], _) if let Some(field) = groups::find(name).filter(|_| !group.is_empty()) => {
+                let value = value_of(field, leaf)?;
+                self.groups.insert(group, field.name, (value, leaf.layer.clone()));
+                Ok(())
+            }
+            _ => Err(self.unknown(leaf)),
+        }
     }
 
     /// A leaf in a section where a plugin is chosen, but not that choice: `rest` is the path within the section.
@@ -98,10 +109,10 @@ impl<'a> Merged<'a> {
         }
     }
 
-    /// Replaces names of plugins and of their options by those that they mean: the environment has no capitals and no
-    /// `-`, so a name is written there without them.
+    /// Replaces names of plugins and of their options, and of groups, by those that they mean: the environment has no
+    /// capitals and no `-`, so a name is written there without them.
     fn restore_names(&self, path: &mut [String]) {
-        fn restore(given: &mut String, names: &[&'static str]) {
+        fn restore(given: &mut String, names: &[&str]) {
             let meant = || names.iter().find(|name| name.to_lowercase().replace('-', "_") == *given);
             if !names.contains(&given.as_str())
                 && let Some(name) = meant()
@@ -112,6 +123,9 @@ impl<'a> Merged<'a> {
         let [section, plugin, option @ ..] = path else {
             return;
         };
+        if section == groups::SECTION {
+            restore(plugin, &self.groups.names().collect::<Vec<_>>());
+        }
         let Some(kind) = schema::kind_of(section) else {
             return;
         };
@@ -123,7 +137,7 @@ impl<'a> Merged<'a> {
 
     fn unknown(&self, leaf: &Leaf) -> Error {
         let key = leaf.key();
-        let all = self.all_keys();
+        let all = self.all_keys(leaf);
         let (parent, last) = key.rsplit_once('.').unwrap_or(("", &key));
         let siblings: Vec<&str> = all
             .iter()
@@ -148,8 +162,16 @@ impl<'a> Merged<'a> {
         Error::UnknownKey { key, layer: Box::new(leaf.layer.clone()), nearest, known }
     }
 
-    fn all_keys(&self) -> Vec<String> {
+    /// All keys that there are; of groups those that there are so far, and the one that `leaf` is probably of.
+    fn all_keys(&self, leaf: &Leaf) -> Vec<String> {
         let mut keys: Vec<_> = schema::FIELDS.iter().map(Field::key).collect();
+        let own = match leaf.path.as_slice() {
+            [section, group, ..] if !group.is_empty() => nearest(section, [groups::SECTION]).map(|_| group.as_str()),
+            _ => None,
+        };
+        for group in self.groups.names().chain(own) {
+            keys.extend(groups::FIELDS.iter().map(|field| groups::path(group, field.name)));
+        }
         for kind in Kind::ALL {
             for name in self.plugins.names(kind) {
                 // A name that two crates registered has no schema to offer; it is an error where it is used.
@@ -160,6 +182,18 @@ impl<'a> Merged<'a> {
         }
         keys
     }
+}
+
+/// The value of a leaf as `field` wants it.
+fn value_of(field: &Field, leaf: &Leaf) -> Result<OptionValue> {
+    let text = |typed: &str| OptionValue::Text(typed.trim().to_owned());
+    let value = match (&leaf.value, &leaf.typed, field.wanted) {
+        // `--set data.dir=2026`: what was typed is the text.
+        (Raw::Value(value), Some(typed), Wanted::Text) if !matches!(value, OptionValue::Text(_)) => Some(text(typed)),
+        (Raw::Value(value), ..) => field.wanted.read(value),
+        _ => None,
+    };
+    value.ok_or_else(|| bad_value(leaf, &leaf.value, field.wanted.to_string()))
 }
 
 fn option_value(

@@ -1,48 +1,138 @@
 //! What must hold between keys.
 
-use crate::{Error, Layer, LearningRateSchedule, Provenance, Result, Setting, Settings};
+use crate::{Error, Layer, LearningRateSchedule, LossScale, ModelName, Provenance, Result, Setting, Settings};
 use std::fmt::Display;
 
 /// Checks keys against each other.
 pub(crate) fn check(settings: &Settings, provenance: &Provenance) -> Result<()> {
-    let Settings { run, data, train, learning_rate, zero, schedule, .. } = settings;
-    let conflict = |one: (&str, &dyn Display), other: (&str, &dyn Display), wanted: String| {
-        let setting = |(key, found): (&str, &dyn Display)| {
-            let layer = provenance.of(key).cloned().unwrap_or(Layer::Default);
-            Box::new(Setting { key: key.to_owned(), found: found.to_string(), layer })
-        };
-        Err(Error::Conflict { one: setting(one), other: setting(other), wanted })
+    batches(settings, provenance)?;
+    clipping(settings, provenance)?;
+    learning_rate(settings, provenance)?;
+    precision(settings, provenance)?;
+    experts(settings, provenance)?;
+    pool(settings, provenance)
+}
+
+/// A key and its value.
+type Found<'a> = (&'static str, &'a dyn Display);
+
+fn conflict(provenance: &Provenance, one: Found<'_>, other: Found<'_>, wanted: impl Into<String>) -> Result<()> {
+    let setting = |(key, found): Found<'_>| {
+        let layer = provenance.of(key).cloned().unwrap_or(Layer::Default);
+        Box::new(Setting { key: key.to_owned(), found: found.to_string(), layer })
     };
-    if !train.batch_size.is_multiple_of(run.ranks) {
-        let next = train.batch_size.div_ceil(run.ranks).saturating_mul(run.ranks);
+    Err(Error::Conflict { one: setting(one), other: setting(other), wanted: wanted.into() })
+}
+
+fn batches(Settings { run, data, train, .. }: &Settings, provenance: &Provenance) -> Result<()> {
+    let batch_size: Found<'_> = ("train.batch_size", &train.batch_size);
+    let parts = run.ranks.saturating_mul(train.accumulation);
+    if !train.batch_size.is_multiple_of(parts) {
+        let next = train.batch_size.div_ceil(parts).saturating_mul(parts);
+        if train.accumulation == 1 {
+            return conflict(
+                provenance,
+                batch_size,
+                ("run.ranks", &run.ranks),
+                format!(
+                    "every rank takes an equal part of the batch, so it must be a multiple of the ranks, such as {next}"
+                ),
+            );
+        }
         return conflict(
-            ("train.batch_size", &train.batch_size),
-            ("run.ranks", &run.ranks),
+            provenance,
+            batch_size,
+            ("train.accumulation", &train.accumulation),
             format!(
-                "every rank takes an equal part of the batch, so it must be a multiple of the ranks, such as {next}"
+                "the batch is cut into so many micro-batches, of which every rank (run.ranks is {}) takes an equal \
+                 part, so it must be a multiple of {parts}, such as {next}",
+                run.ranks
             ),
         );
     }
     if data.train_records != 0 && data.train_records < train.batch_size {
         return conflict(
+            provenance,
             ("data.train_records", &data.train_records),
-            ("train.batch_size", &train.batch_size),
-            "that is not one batch; use more records (0 for all) or a smaller batch".to_owned(),
+            batch_size,
+            "that is not one batch; use more records (0 for all) or a smaller batch",
         );
     }
-    if learning_rate.schedule == LearningRateSchedule::Linear && learning_rate.end > learning_rate.base {
+    Ok(())
+}
+
+fn clipping(Settings { train, .. }: &Settings, provenance: &Provenance) -> Result<()> {
+    if train.clip_norm > 0.0 && train.clip_value > 0.0 {
         return conflict(
-            ("learning_rate.end", &learning_rate.end),
-            ("learning_rate.base", &learning_rate.base),
-            "a linear schedule decays, so the end must not be above the base".to_owned(),
+            provenance,
+            ("train.clip_norm", &train.clip_norm),
+            ("train.clip_value", &train.clip_value),
+            "a gradient is clipped by its norm or by its values; set one of them to 0",
         );
     }
+    Ok(())
+}
+
+fn learning_rate(Settings { learning_rate, .. }: &Settings, provenance: &Provenance) -> Result<()> {
+    let schedule: Found<'_> = ("learning_rate.schedule", &learning_rate.schedule);
+    match learning_rate.schedule {
+        LearningRateSchedule::Linear | LearningRateSchedule::Cosine if learning_rate.end > learning_rate.base => {
+            conflict(
+                provenance,
+                ("learning_rate.end", &learning_rate.end),
+                ("learning_rate.base", &learning_rate.base),
+                format!("a {} schedule decays, so the end must not be above the base", learning_rate.schedule),
+            )
+        }
+        LearningRateSchedule::Step if learning_rate.step_size == 0 => conflict(
+            provenance,
+            ("learning_rate.step_size", &learning_rate.step_size),
+            schedule,
+            "say after how many steps the rate falls, such as 1000",
+        ),
+        LearningRateSchedule::Exponential | LearningRateSchedule::Step if learning_rate.gamma == 1.0 => conflict(
+            provenance,
+            ("learning_rate.gamma", &learning_rate.gamma),
+            schedule,
+            "times 1 the rate never falls; say by which factor it does, such as 0.999 for \"exponential\" (every step) \
+             or 0.1 for \"step\" (every learning_rate.step_size steps)",
+        ),
+        _ => Ok(()),
+    }
+}
+
+fn precision(Settings { precision, .. }: &Settings, provenance: &Provenance) -> Result<()> {
+    let initial = 2f64.powf(f64::from(precision.initial_scale_power));
+    if precision.effective_loss_scale() == LossScale::Dynamic && precision.minimum_scale > initial {
+        return conflict(
+            provenance,
+            ("precision.minimum_scale", &precision.minimum_scale),
+            ("precision.initial_scale_power", &precision.initial_scale_power),
+            format!("the scale begins at 2 to that power, {initial}, and must not begin below its minimum"),
+        );
+    }
+    Ok(())
+}
+
+fn experts(Settings { model, .. }: &Settings, provenance: &Provenance) -> Result<()> {
+    if model.name == ModelName::MoeLeNet && model.top_k > model.experts {
+        return conflict(
+            provenance,
+            ("model.top_k", &model.top_k),
+            ("model.experts", &model.experts),
+            "a picture cannot go to more experts than there are",
+        );
+    }
+    Ok(())
+}
+
+fn pool(Settings { zero, schedule, .. }: &Settings, provenance: &Provenance) -> Result<()> {
     if zero.stage == 3 && schedule.pool_bytes == 0 {
         return conflict(
+            provenance,
             ("schedule.pool_bytes", &schedule.pool_bytes),
             ("zero.stage", &zero.stage),
-            "stage 3 gathers units in the pool, so it must hold at least the largest unit, such as \"256 MiB\""
-                .to_owned(),
+            "stage 3 gathers units in the pool, so it must hold at least the largest unit, such as \"256 MiB\"",
         );
     }
     Ok(())

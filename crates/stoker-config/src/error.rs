@@ -47,6 +47,21 @@ pub enum Error {
         /// What is allowed.
         wanted: String,
     },
+    /// A group of parameters has no parameters.
+    #[error(
+        "`{key}` is set (from {layer}) but the group has no `match`{}; say which parameters it holds, such as --set \
+         groups.{group}.match=*.bias", did_you_mean(.nearest)
+    )]
+    NoMatch {
+        /// Its name.
+        group: String,
+        /// Full path of a key of it that is set.
+        key: String,
+        /// Where that stands.
+        layer: Box<Layer>,
+        /// Full path of the group that was probably meant.
+        nearest: Option<String>,
+    },
     /// A plugin that is chosen, or given options, does not exist or exists twice.
     #[error("`{key}` (from {layer}): {reason}")]
     Plugin {

@@ -29,11 +29,16 @@ pub(crate) enum Raw {
 }
 
 impl Leaf {
-    /// Its full path, for messages: a name with a dot in it is quoted, as it is not two names.
+    /// Its full path, for messages.
     pub(crate) fn key(&self) -> String {
-        let quoted = |name: &String| if name.contains('.') { format!("\"{name}\"") } else { name.clone() };
-        self.path.iter().map(quoted).collect::<Vec<_>>().join(".")
+        dotted(&self.path)
     }
+}
+
+/// Names with dots between them: a name with a dot in it is quoted, as it is not two names.
+pub(crate) fn dotted<S: AsRef<str>>(names: &[S]) -> String {
+    let quoted = |name: &str| if name.contains('.') { format!("\"{name}\"") } else { name.to_owned() };
+    names.iter().map(|name| quoted(name.as_ref())).collect::<Vec<_>>().join(".")
 }
 
 /// Leaves of a document.

@@ -29,21 +29,29 @@
 mod check;
 mod consistency;
 mod error;
+mod groups;
+mod inert;
 mod leaf;
 mod plugins;
 mod profiles;
 mod provenance;
 mod schema;
+mod sections;
 mod settings;
 mod show;
 mod sources;
+mod words;
 
 pub use error::{Error, Result, Setting};
 pub use plugins::{Plugins, Registered};
 pub use profiles::profiles;
 pub use provenance::{Layer, Provenance};
-pub use settings::{
-    Backend, Checkpointing, Data, DataSource, Device, Host, LearningRate, LearningRateSchedule, Model, ModelName,
-    PluginChoice, Run, Schedule, Settings, Train, Zero,
+pub use sections::{
+    Data, Device, Group, Host, LearningRate, Model, Parameters, PluginChoice, Precision, Run, Schedule, Train, Zero,
 };
+pub use settings::Settings;
 pub use sources::Sources;
+pub use words::{
+    Backend, Checkpointing, Compute, DataSource, Gradients, LearningRateSchedule, LossScale, ModelName,
+    RunningStatistics, Warmup,
+};

@@ -1,5 +1,10 @@
-//! The fixed keys: everything but the options of plugins.
+//! The fixed keys: everything but the options of plugins and the groups of parameters.
 
+use crate::groups;
+use crate::words::{
+    Backend, Checkpointing, Compute, DataSource, Gradients, LearningRateSchedule, LossScale, ModelName,
+    RunningStatistics, Warmup,
+};
 use std::fmt;
 use stoker_core::options::parse_bytes;
 use stoker_core::registry::Kind;
@@ -33,11 +38,17 @@ pub(crate) enum Wanted {
     Bytes(i64),
     Choice(&'static [&'static str]),
     Text,
+    /// Paths of parameters, as a list or as one text.
+    Patterns,
 }
 
 const ANY: i64 = i64::MAX;
+/// What the engine counts with.
+const COUNT: i64 = u32::MAX as i64;
+/// Far more than keeps any gradient in the range of f16.
+const LARGEST_SCALE: f64 = 4_294_967_296.0;
 
-const fn field(section: &'static str, name: &'static str, wanted: Wanted) -> Field {
+pub(crate) const fn field(section: &'static str, name: &'static str, wanted: Wanted) -> Field {
     Field { section, name, wanted }
 }
 
@@ -47,19 +58,45 @@ pub(crate) const FIELDS: &[Field] = &[
     field("run", "ranks", Wanted::Integer(1, 64)),
     // Far beyond any patience, and what a `Duration` added to an `Instant` can hold.
     field("run", "timeout_seconds", Wanted::Positive(1e9)),
-    field("model", "name", Wanted::Choice(&["lenet", "seednet"])),
+    field("model", "name", Wanted::Choice(ModelName::WORDS)),
     field("model", "width_divisor", Wanted::Integer(1, 1024)),
-    field("data", "source", Wanted::Choice(&["auto", "cifar10", "builtin"])),
+    field("model", "experts", Wanted::Integer(1, 1024)),
+    field("model", "top_k", Wanted::Integer(1, 2)),
+    field("model", "capacity_factor", Wanted::Positive(1024.0)),
+    field("model", "load_balance", Wanted::NotNegative),
+    field("model", "running_statistics", Wanted::Choice(RunningStatistics::WORDS)),
+    field("data", "source", Wanted::Choice(DataSource::WORDS)),
     field("data", "dir", Wanted::Text),
     field("data", "train_records", Wanted::Integer(0, ANY)),
     field("data", "valid_records", Wanted::Integer(0, ANY)),
     field("train", "epochs", Wanted::Integer(1, ANY)),
     field("train", "batch_size", Wanted::Integer(1, ANY)),
+    field("train", "accumulation", Wanted::Integer(1, COUNT)),
     field("train", "max_steps", Wanted::Integer(0, ANY)),
-    field("learning_rate", "schedule", Wanted::Choice(&["constant", "linear"])),
+    field("train", "clip_norm", Wanted::NotNegative),
+    field("train", "clip_value", Wanted::NotNegative),
+    field("learning_rate", "schedule", Wanted::Choice(LearningRateSchedule::WORDS)),
     field("learning_rate", "base", Wanted::NotNegative),
     field("learning_rate", "end", Wanted::NotNegative),
-    field("device", "backend", Wanted::Choice(&["flex", "libtorch"])),
+    field("learning_rate", "gamma", Wanted::Positive(1.0)),
+    field("learning_rate", "step_size", Wanted::Integer(0, ANY)),
+    field("learning_rate", "pct_start", Wanted::Positive(1.0)),
+    field("learning_rate", "div_factor", Wanted::Positive(1e12)),
+    field("learning_rate", "final_div_factor", Wanted::Positive(1e12)),
+    field("learning_rate", "warmup_steps", Wanted::Integer(0, ANY)),
+    field("learning_rate", "warmup", Wanted::Choice(Warmup::WORDS)),
+    field("parameters", "decay_vectors", Wanted::Bool),
+    field("precision", "compute", Wanted::Choice(Compute::WORDS)),
+    field("precision", "gradients", Wanted::Choice(Gradients::WORDS)),
+    field("precision", "loss_scale", Wanted::Choice(LossScale::WORDS)),
+    field("precision", "static_scale", Wanted::Positive(LARGEST_SCALE)),
+    field("precision", "initial_scale_power", Wanted::Integer(0, 32)),
+    field("precision", "scale_window", Wanted::Integer(1, COUNT)),
+    field("precision", "hysteresis", Wanted::Integer(1, COUNT)),
+    field("precision", "consecutive_hysteresis", Wanted::Bool),
+    field("precision", "minimum_scale", Wanted::Positive(LARGEST_SCALE)),
+    field("precision", "max_consecutive_skips", Wanted::Integer(0, COUNT)),
+    field("device", "backend", Wanted::Choice(Backend::WORDS)),
     field("device", "memory_limit", Wanted::Bytes(0)),
     field("host", "memory_limit", Wanted::Bytes(0)),
     field("zero", "stage", Wanted::Integer(0, 3)),
@@ -71,7 +108,7 @@ pub(crate) const FIELDS: &[Field] = &[
     // One f32: with less nothing could ever be reduced.
     field("schedule", "bucket_bytes", Wanted::Bytes(4)),
     field("schedule", "copy_below", Wanted::Bytes(0)),
-    field("schedule", "checkpointing", Wanted::Choice(&["none", "balanced"])),
+    field("schedule", "checkpointing", Wanted::Choice(Checkpointing::WORDS)),
     field("partitioner", "name", Wanted::Text),
     field("offload", "name", Wanted::Text),
     field("communicator", "name", Wanted::Text),
@@ -107,6 +144,9 @@ pub(crate) fn in_section(section: &str) -> impl Iterator<Item = &'static Field> 
 pub(crate) fn sections() -> Vec<&'static str> {
     let mut sections: Vec<_> = FIELDS.iter().map(|field| field.section).collect();
     sections.dedup();
+    // Beside the section that says what holds for all parameters.
+    let at = sections.iter().position(|section| *section == "precision").unwrap_or(sections.len());
+    sections.insert(at, groups::SECTION);
     sections
 }
 
@@ -123,6 +163,7 @@ impl Wanted {
                 OptionValue::Text(_) => value.clone(),
                 _ => return None,
             },
+            Wanted::Patterns => OptionValue::List(groups::patterns(value)?),
             Wanted::Choice(words) => match value {
                 OptionValue::Text(word) if words.contains(&word.as_str()) => value.clone(),
                 _ => return None,
@@ -173,6 +214,7 @@ impl fmt::Display for Wanted {
             Wanted::Bytes(_) => OptionKind::Bytes.fmt(f),
             Wanted::Choice(words) => OptionKind::Choice(words).fmt(f),
             Wanted::Text => f.write_str("text"),
+            Wanted::Patterns => f.write_str("a path of parameters such as \"*.bias\", or a list of such"),
         }
     }
 }

@@ -1,12 +1,12 @@
 //! The settings of a run, typed.
 
 use crate::check::{Entry, Merged};
+use crate::sections::{
+    Data, Device, Group, Host, LearningRate, Model, Parameters, PluginChoice, Precision, Run, Schedule, Train, Zero,
+};
 use crate::{Error, Layer, Plugins, Provenance, Registered, Result, Sources, consistency, schema};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::path::PathBuf;
-use std::time::Duration;
-use stoker_core::OptionValue;
 use stoker_core::registry::Kind;
 
 /// Everything that a run is configured with: plain data, checked.
@@ -23,6 +23,13 @@ pub struct Settings {
     pub train: Train,
     /// The learning rate.
     pub learning_rate: LearningRate,
+    /// What holds for all parameters.
+    pub parameters: Parameters,
+    /// Parameters that are trained in a way of their own, by the name of the group.
+    #[serde(default)]
+    pub groups: BTreeMap<String, Group>,
+    /// What is computed and summed in which type.
+    pub precision: Precision,
     /// Where tensors are.
     pub device: Device,
     /// The machine around it.
@@ -39,185 +46,6 @@ pub struct Settings {
     pub communicator: PluginChoice,
     /// How shards are updated.
     pub optimizer: PluginChoice,
-}
-
-/// `[run]`
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Run {
-    /// Seed of initial values and of the order of the data.
-    pub seed: u64,
-    /// Data-parallel workers, 1 to 64.
-    pub ranks: usize,
-    /// How long a rank waits for another: above 0, at most 1e9.
-    pub timeout_seconds: f64,
-}
-
-impl Run {
-    /// How long a rank waits for another.
-    pub fn timeout(&self) -> Duration {
-        // The fields are public: what was put there since it was checked may be no duration.
-        Duration::try_from_secs_f64(self.timeout_seconds).unwrap_or(Duration::ZERO)
-    }
-}
-
-/// `[model]`
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Model {
-    /// Which model.
-    pub name: ModelName,
-    /// Widths of seednet's layers are divided by this, 1 to 1024.
-    pub width_divisor: usize,
-}
-
-/// `[data]`
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Data {
-    /// Which data set.
-    pub source: DataSource,
-    /// Where CIFAR-10 is; empty for the usual place.
-    pub dir: PathBuf,
-    /// Records to train on; 0 for all.
-    pub train_records: usize,
-    /// Records to validate with; 0 for all.
-    pub valid_records: usize,
-}
-
-/// `[train]`
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Train {
-    /// Passes over the training records, at least 1.
-    pub epochs: usize,
-    /// Records a step over all ranks, a multiple of [`Run::ranks`].
-    pub batch_size: usize,
-    /// Stop after so many steps; 0 for no limit.
-    pub max_steps: usize,
-}
-
-/// `[learning_rate]`
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct LearningRate {
-    /// How it changes.
-    pub schedule: LearningRateSchedule,
-    /// At the first step.
-    pub base: f64,
-    /// At the last step of a linear schedule; not above `base` then.
-    pub end: f64,
-}
-
-/// `[device]`
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Device {
-    /// Burn's backend.
-    pub backend: Backend,
-    /// Bytes of device memory to stay within; 0 for no limit.
-    pub memory_limit: u64,
-}
-
-/// `[host]`
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Host {
-    /// Bytes of host memory to stay within; 0 for what the machine says.
-    pub memory_limit: u64,
-}
-
-/// `[zero]`
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Zero {
-    /// 0 nothing, 1 optimizer state, 2 and gradients, 3 and parameters.
-    pub stage: u8,
-    /// Stage 3: free weights after forward and gather them again in backward.
-    pub reshard_after_forward: bool,
-    /// Stage 3: units of fewer bytes stay gathered.
-    pub persistence_threshold: u64,
-}
-
-/// `[schedule]`
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Schedule {
-    /// Update in the background, and prefetch.
-    pub overlap: bool,
-    /// Bytes of the pool that holds gathered units at stage 3.
-    pub pool_bytes: u64,
-    /// Bytes to fetch ahead.
-    pub prefetch_bytes: u64,
-    /// Bytes of the largest piece of a gradient that is reduced at once, at least 4.
-    pub bucket_bytes: u64,
-    /// Parameters of fewer bytes are copied out of the pool.
-    pub copy_below: u64,
-    /// Burn's gradient checkpointing.
-    pub checkpointing: Checkpointing,
-}
-
-/// A plugin, and what it is built with: what `stoker_core::registry` takes.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct PluginChoice {
-    /// Its name.
-    pub name: String,
-    /// All its options, with its own defaults where nobody set one.
-    #[serde(default)]
-    pub options: BTreeMap<String, OptionValue>,
-}
-
-/// `model.name`
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum ModelName {
-    /// LeNet-5.
-    LeNet,
-    /// Four convolutions and four linear layers, 561 million parameters at full width.
-    SeedNet,
-}
-
-/// `data.source`
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum DataSource {
-    /// CIFAR-10 if it is installed, else built-in.
-    Auto,
-    /// CIFAR-10.
-    Cifar10,
-    /// Images made by the program.
-    Builtin,
-}
-
-/// `learning_rate.schedule`
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum LearningRateSchedule {
-    /// Always the same.
-    Constant,
-    /// Decays linearly over the run.
-    Linear,
-}
-
-/// `device.backend`
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Backend {
-    /// Burn's CPU backend.
-    Flex,
-    /// LibTorch.
-    LibTorch,
-}
-
-/// `schedule.checkpointing`
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Checkpointing {
-    /// Activations are kept.
-    None,
-    /// Cheap activations are computed again.
-    Balanced,
 }
 
 impl Settings {
@@ -275,13 +103,14 @@ impl Settings {
                 choice.options.insert(spec.name.to_owned(), value);
             }
         }
+        settings.groups = merged.groups.finish(&mut provenance)?;
         consistency::check(&settings, &provenance)?;
         Ok((settings, provenance))
     }
 
-    /// Records that one rank takes at a time: the batch over the ranks.
+    /// Records that one rank takes at a time: the batch over the micro-batches of a step and the ranks.
     pub fn micro_batch(&self) -> usize {
-        self.train.batch_size / self.run.ranks.max(1)
+        self.train.batch_size / self.run.ranks.max(1).saturating_mul(self.train.accumulation.max(1))
     }
 
     /// The plugin that is chosen of a kind.

@@ -1,5 +1,6 @@
 //! Settings for people and for programs.
 
+use crate::groups;
 use crate::schema::{self, Wanted};
 use crate::{Provenance, Settings};
 use stoker_core::OptionValue;
@@ -11,6 +12,10 @@ impl Settings {
         let values = self.values();
         let mut out = String::new();
         for section in schema::sections() {
+            if section == groups::SECTION {
+                self.show_groups(&mut out, provenance);
+                continue;
+            }
             let lines = schema::in_section(section)
                 .map(|field| {
                     let value = values.get(section).and_then(|section| section.get(field.name));
@@ -34,6 +39,20 @@ impl Settings {
             }
         }
         out
+    }
+
+    fn show_groups(&self, out: &mut String, provenance: &Provenance) {
+        for (name, group) in &self.groups {
+            let values = serde_json::to_value(group).unwrap_or_default();
+            let lines = groups::FIELDS
+                .iter()
+                .filter_map(|field| {
+                    let value = values.get(field.name)?;
+                    Some((field.name, literal(value, field.wanted), groups::path(name, field.name)))
+                })
+                .collect();
+            table(out, &format!("{}.{}", groups::SECTION, key(name)), lines, provenance);
+        }
     }
 
     /// `{"settings": {…}, "from": {"zero.stage": "profile offload", …}}`
@@ -68,6 +87,9 @@ fn table(out: &mut String, name: &str, lines: Vec<(&str, String, String)>, prove
 fn literal(value: &serde_json::Value, wanted: Wanted) -> String {
     match (value, wanted) {
         (serde_json::Value::String(text), _) => quoted(text),
+        (serde_json::Value::Array(values), wanted) => {
+            format!("[{}]", values.iter().map(|value| literal(value, wanted)).collect::<Vec<_>>().join(", "))
+        }
         (value, Wanted::Bytes(_)) => value.as_u64().map_or_else(|| value.to_string(), bytes),
         (value, Wanted::NotNegative | Wanted::Positive(_)) => {
             value.as_f64().map_or_else(|| value.to_string(), |number| format!("{number:?}"))

@@ -1,11 +1,15 @@
-//! Images and labels of a rank, as tensors.
+//! Which records of a data set a rank trains on, step by step and micro-batch by micro-batch.
+//!
+//! The records of a step do not depend on how many micro-batches it is cut into: micro-batch `a` of `m` records (over all
+//! ranks) is records `a * m .. (a + 1) * m` of the step's batch, and every rank takes an equal part of each.
 
-use crate::{Error, Result};
-use burn::tensor::{DType, Device, Int, Tensor, TensorData};
+use crate::{Result, tensors};
+use burn::tensor::{Device, Int, Tensor};
 use burn_dataset::Dataset;
-use stoker_data::{CHANNELS, Epoch, EvaluationBatch, HEIGHT, ImageItem, PIXELS, RankSampler, WIDTH};
+use std::vec::IntoIter;
+use stoker_data::{Epoch, ImageItem, RankSampler, SamplerError};
 
-/// What one rank trains on in one step.
+/// What one rank trains on at a time.
 #[derive(Debug, Clone)]
 pub struct Batch {
     /// Pictures, `[records, channels, rows, columns]`, scaled to [-1, 1].
@@ -20,43 +24,73 @@ pub struct Batch {
     pub ends_epoch: bool,
 }
 
-/// All batches of a rank over a run: `train.epochs` epochs, at most `train.max_steps` steps, equally many on every rank.
+/// All batches of a rank over a run, equally many on every rank: each is a step where `train.accumulation` is 1, else a
+/// micro-batch, and [`steps`](Self::steps) tells which belong together.
+#[derive(Debug)]
 pub struct Batches<'a> {
+    steps: Steps<'a>,
+    current: Option<MicroBatches<'a>>,
+}
+
+/// All steps of a rank over a run: `train.epochs` epochs, at most `train.max_steps`. From [`Batches::steps`].
+pub struct Steps<'a> {
     data: &'a dyn Dataset<ImageItem>,
     sampler: RankSampler,
     device: Device,
+    accumulation: usize,
     left: usize,
     epoch: usize,
     step: usize,
     records: Epoch,
 }
 
+/// The micro-batches of one step: what [`Rank::step_over`](crate::Rank::step_over) takes. Each is read when its turn comes.
+pub struct MicroBatches<'a> {
+    data: &'a dyn Dataset<ImageItem>,
+    device: Device,
+    records: IntoIter<Vec<usize>>,
+    epoch: usize,
+    step: usize,
+    ends_epoch: bool,
+}
+
 impl<'a> Batches<'a> {
+    /// `sampler` gives micro-batches, of which `accumulation` are a step.
     pub(crate) fn new(
         data: &'a dyn Dataset<ImageItem>,
         sampler: RankSampler,
+        accumulation: usize,
         device: Device,
-        steps: usize,
-    ) -> Batches<'a> {
+    ) -> Result<Self> {
+        let accumulation = accumulation.max(1);
+        let batch = sampler.global_batch().saturating_mul(accumulation);
+        if sampler.batches() < accumulation {
+            return Err(SamplerError::TooFewRecords { len: data.len(), batch }.into());
+        }
         let records = sampler.epoch(0);
-        Self { data, sampler, device, left: steps, epoch: 0, step: 0, records }
+        let steps = Steps { data, sampler, device, accumulation, left: 0, epoch: 0, step: 0, records };
+        Ok(Self { steps, current: None })
+    }
+
+    /// So many steps.
+    pub(crate) fn take_steps(mut self, steps: usize) -> Self {
+        self.steps.left = steps;
+        self
     }
 
     /// Steps of an epoch.
     pub fn per_epoch(&self) -> usize {
-        self.sampler.batches()
+        self.steps.per_epoch()
     }
 
-    /// Records that all ranks together take at a time.
+    /// Records of a step over all ranks.
     pub fn global_batch(&self) -> usize {
-        self.sampler.global_batch()
+        self.steps.global_batch()
     }
 
-    fn batch(&mut self, records: &[usize]) -> Result<Batch> {
-        let (images, labels) = tensors(self.data, records, &self.device)?;
-        let (epoch, step) = (self.epoch, self.step);
-        let ends_epoch = self.left == 0 || self.records.len() == 0;
-        Ok(Batch { images, labels, epoch, step, ends_epoch })
+    /// Step by step instead of batch by batch, from the next step on.
+    pub fn steps(self) -> Steps<'a> {
+        self.steps
     }
 }
 
@@ -64,19 +98,56 @@ impl Iterator for Batches<'_> {
     type Item = Result<Batch>;
 
     fn next(&mut self) -> Option<Self::Item> {
+        if let Some(batch) = self.current.as_mut().and_then(Iterator::next) {
+            return Some(batch);
+        }
+        self.current = self.steps.next();
+        self.current.as_mut()?.next()
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        let current = self.current.as_ref().map_or(0, ExactSizeIterator::len);
+        let left = self.steps.left.saturating_mul(self.steps.accumulation).saturating_add(current);
+        (left, Some(left))
+    }
+}
+
+impl ExactSizeIterator for Batches<'_> {}
+
+impl Steps<'_> {
+    /// Steps of an epoch.
+    pub fn per_epoch(&self) -> usize {
+        self.sampler.batches() / self.accumulation
+    }
+
+    /// Records of a step over all ranks.
+    pub fn global_batch(&self) -> usize {
+        self.sampler.global_batch().saturating_mul(self.accumulation)
+    }
+}
+
+impl<'a> Iterator for Steps<'a> {
+    type Item = MicroBatches<'a>;
+
+    fn next(&mut self) -> Option<Self::Item> {
         self.left = self.left.checked_sub(1)?;
-        let records = match self.records.next() {
-            Some(records) => records,
-            None => {
-                self.epoch += 1;
-                self.step = 0;
-                self.records = self.sampler.epoch(self.epoch as u64);
-                self.records.next()?
-            }
-        };
-        let batch = self.batch(&records);
+        // What is left of an epoch after its last whole step is left out.
+        if self.step == self.per_epoch() {
+            self.epoch += 1;
+            self.step = 0;
+            self.records = self.sampler.epoch(self.epoch as u64);
+        }
+        let records: Vec<_> = self.records.by_ref().take(self.accumulation).collect();
+        let step = self.step;
         self.step += 1;
-        Some(batch)
+        Some(MicroBatches {
+            data: self.data,
+            device: self.device.clone(),
+            records: records.into_iter(),
+            epoch: self.epoch,
+            step,
+            ends_epoch: self.left == 0 || self.step == self.per_epoch(),
+        })
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
@@ -84,12 +155,47 @@ impl Iterator for Batches<'_> {
     }
 }
 
-impl ExactSizeIterator for Batches<'_> {}
+impl ExactSizeIterator for Steps<'_> {}
 
-impl std::fmt::Debug for Batches<'_> {
+impl MicroBatches<'_> {
+    /// The epoch, from 0.
+    pub fn epoch(&self) -> usize {
+        self.epoch
+    }
+
+    /// The step within the epoch, from 0.
+    pub fn step(&self) -> usize {
+        self.step
+    }
+
+    /// Whether no other step of this epoch comes.
+    pub fn ends_epoch(&self) -> bool {
+        self.ends_epoch
+    }
+}
+
+impl Iterator for MicroBatches<'_> {
+    type Item = Result<Batch>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let records = self.records.next()?;
+        let ends_epoch = self.ends_epoch && self.records.len() == 0;
+        let tensors = tensors::of(self.data, &records, &self.device);
+        Some(tensors.map(|(images, labels)| Batch { images, labels, epoch: self.epoch, step: self.step, ends_epoch }))
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.records.size_hint()
+    }
+}
+
+impl ExactSizeIterator for MicroBatches<'_> {}
+
+impl std::fmt::Debug for Steps<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Batches")
+        f.debug_struct("Steps")
             .field("sampler", &self.sampler)
+            .field("accumulation", &self.accumulation)
             .field("epoch", &self.epoch)
             .field("step", &self.step)
             .field("left", &self.left)
@@ -97,76 +203,16 @@ impl std::fmt::Debug for Batches<'_> {
     }
 }
 
-/// A whole batch of an evaluation.
-pub(crate) fn padded(
-    data: &dyn Dataset<ImageItem>,
-    batch: &EvaluationBatch,
-    device: &Device,
-) -> Result<(Tensor<4>, Tensor<1, Int>)> {
-    tensors(data, &batch.padded(), device)
-}
-
-fn tensors(data: &dyn Dataset<ImageItem>, records: &[usize], device: &Device) -> Result<(Tensor<4>, Tensor<1, Int>)> {
-    let mut images = Vec::with_capacity(records.len() * PIXELS);
-    let mut labels = Vec::with_capacity(records.len());
-    for &record in records {
-        let item = data.get(record).map_err(|source| Error::Record { record, source })?;
-        item.extend_f32(&mut images);
-        labels.push(i64::from(item.label));
+impl std::fmt::Debug for MicroBatches<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("MicroBatches")
+            .field("records", &self.records)
+            .field("epoch", &self.epoch)
+            .field("step", &self.step)
+            .finish_non_exhaustive()
     }
-    let images = TensorData::new(images, [records.len(), CHANNELS, HEIGHT, WIDTH]);
-    let labels = TensorData::new(labels, [records.len()]);
-    Ok((Tensor::from_data(images, (device, DType::F32)), Tensor::from_data(labels, device)))
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use stoker_data::{Builtin, Split};
-
-    fn batches(data: &Builtin, rank: usize, steps: usize) -> Vec<Batch> {
-        let sampler = RankSampler::new(data.len(), 2, rank, 4, 7).unwrap();
-        Batches::new(data, sampler, Device::flex(), steps).collect::<Result<_>>().unwrap()
-    }
-
-    #[test]
-    fn a_run_goes_through_epochs_until_its_steps_are_done() {
-        // 17 records are two global batches of 8 an epoch.
-        let data = Builtin::new(1, Split::Train, 17);
-        let places =
-            |steps| batches(&data, 0, steps).iter().map(|b| (b.epoch, b.step, b.ends_epoch)).collect::<Vec<_>>();
-        assert_eq!(places(4), [(0, 0, false), (0, 1, true), (1, 0, false), (1, 1, true)]);
-        assert_eq!(places(3), [(0, 0, false), (0, 1, true), (1, 0, true)]);
-        assert_eq!(places(0), []);
-    }
-
-    #[test]
-    fn tensors_are_the_records() {
-        let data = Builtin::new(1, Split::Train, 8);
-        let batch = &batches(&data, 1, 1)[0];
-        assert_eq!(batch.images.dims(), [4, 3, 32, 32]);
-        let records = RankSampler::new(8, 2, 1, 4, 7).unwrap().epoch(0).next().unwrap();
-        let last = data.get(records[3]).unwrap();
-        let image = batch.images.clone().slice([3..4, 0..3, 0..32, 0..32]).into_data();
-        assert_eq!(image.as_slice::<f32>().unwrap(), last.to_f32());
-        let labels = batch.labels.clone().into_data().convert::<i64>();
-        assert_eq!(labels.as_slice::<i64>().unwrap()[3], i64::from(last.label));
-    }
-
-    #[test]
-    fn ranks_share_an_epoch_without_overlap() {
-        let data = Builtin::new(1, Split::Train, 16);
-        let pixels = |rank| {
-            let batches = batches(&data, rank, 2);
-            batches
-                .iter()
-                .flat_map(|batch| batch.images.clone().into_data().try_to_vec::<f32>().unwrap())
-                .collect::<Vec<_>>()
-        };
-        let (one, other) = (pixels(0), pixels(1));
-        let images = |pixels: &[f32]| pixels.chunks(PIXELS).map(<[f32]>::to_vec).collect::<Vec<_>>();
-        let other = images(&other);
-        assert!(images(&one).iter().all(|image| !other.contains(image)));
-        assert_eq!(other.len(), 8);
-    }
-}
+#[path = "batches_tests.rs"]
+mod tests;

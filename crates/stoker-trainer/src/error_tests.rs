@@ -1,5 +1,5 @@
 use super::*;
-use stoker_core::{Place, Role};
+use stoker_core::{DType, Place, Role};
 
 fn full() -> CoreError {
     CoreError::Full {
@@ -43,6 +43,7 @@ fn codes_of_the_others() {
     let lost = || CoreError::RankLost { rank: 0, reason: "gone".into() };
     let late = || CoreError::Timeout { what: "a barrier".into(), seconds: 1.0, late: vec!["rank 1".into()] };
     let unknown = CoreError::UnknownPlugin { kind: "optimizer", name: "x".into(), registered: vec![], nearest: None };
+    let wrong_type = CoreError::WrongType { what: "a shard".into(), found: DType::F16, wanted: DType::F32 };
     let weights = BurnError::WeightsFile { file: "w".into(), problem: "is not there".into() };
     assert_eq!(on_rank(BurnError::from(lost())).exit_code(), exit::RANK_LOST);
     assert_eq!(on_rank(late()).exit_code(), exit::RANK_LOST);
@@ -51,6 +52,7 @@ fn codes_of_the_others() {
     assert_eq!(Error::from(SamplerError::EmptyBatch).exit_code(), exit::USAGE);
     assert_eq!(Error::from(DataError::Missing { file: "f".into() }).exit_code(), exit::DATA);
     assert_eq!(on_rank(weights).exit_code(), exit::DATA);
+    assert_eq!(on_rank(wrong_type).exit_code(), exit::OTHER);
     assert_eq!(Error::other("whatever").exit_code(), exit::OTHER);
 }
 

@@ -6,6 +6,7 @@ use crate::{Classifier, Progress, Rank, Result, cross_entropy};
 use burn::module::Module;
 use serde::Serialize;
 use std::time::{Duration, Instant};
+use stoker_config::LossScale;
 use stoker_data::Sources;
 use stoker_engine::Outcome;
 
@@ -35,6 +36,8 @@ pub struct Fitted {
     pub skipped_steps: usize,
     /// Steps whose loss was not finite: the means leave them out.
     pub not_finite_losses: usize,
+    /// Loss scale of the last step, if the loss is scaled.
+    pub loss_scale: Option<f64>,
     /// Loss of the first step, before its update.
     pub first_loss: f64,
     /// Mean loss of the last 50 steps.
@@ -54,9 +57,10 @@ pub struct Fitted {
 /// # Errors
 /// Whatever a step or a validation fails with.
 pub fn fit<M: Module + Classifier>(rank: &Rank, model: &M, data: &Sources, progress: Progress) -> Result<Fitted> {
-    let batches = rank.batches(&data.train)?;
-    let (total, global_batch) = (batches.len(), batches.global_batch());
-    let epochs = total.div_ceil(batches.per_epoch());
+    let steps = rank.batches(&data.train)?.steps();
+    let (total, global_batch) = (steps.len(), steps.global_batch());
+    let epochs = total.div_ceil(steps.per_epoch());
+    let is_scaled = rank.settings().precision.effective_loss_scale() != LossScale::None;
     let reporter = Reporter::new(if rank.number() == 0 { progress } else { Progress::Silent }, total, epochs);
     let every = total.div_ceil(10).max(1);
 
@@ -67,6 +71,7 @@ pub fn fit<M: Module + Classifier>(rank: &Rank, model: &M, data: &Sources, progr
         steps: 0,
         skipped_steps: 0,
         not_finite_losses: 0,
+        loss_scale: None,
         first_loss: f64::NAN,
         train_loss: f64::NAN,
         epochs: Vec::new(),
@@ -74,34 +79,36 @@ pub fn fit<M: Module + Classifier>(rank: &Rank, model: &M, data: &Sources, progr
         training: Duration::ZERO,
     };
     let mut started = Instant::now();
-    for batch in batches {
-        let batch = batch?;
-        let step = rank.step(|| cross_entropy(model.forward(batch.images), batch.labels))?;
+    for micro_batches in steps {
+        let (epoch, step_of_epoch, ends_epoch) =
+            (micro_batches.epoch(), micro_batches.step(), micro_batches.ends_epoch());
+        let step = rank.step_over(micro_batches, |batch| cross_entropy(model.forward(batch.images), batch.labels))?;
         fitted.steps += 1;
         fitted.images += global_batch;
         fitted.skipped_steps += usize::from(step.report.outcome == Outcome::Skipped);
+        fitted.loss_scale = is_scaled.then_some(step.report.loss_scale);
         own.push(step.loss);
         reporter.step(step.loss);
-        if fitted.steps.is_multiple_of(every) || batch.ends_epoch {
+        if fitted.steps.is_multiple_of(every) || ends_epoch {
             // Every rank comes here at the same steps.
             let world = rank.world() as f64;
             for sum in rank.sum("training losses", &std::mem::take(&mut own))? {
                 losses.add(sum / world);
             }
-            if !batch.ends_epoch {
+            if !ends_epoch {
                 let speed = fitted.images as f64 / (fitted.training + started.elapsed()).as_secs_f64();
-                reporter.line(batch.epoch + 1, fitted.steps, losses.recent(), speed);
+                reporter.line(epoch + 1, fitted.steps, losses.recent(), speed, fitted.loss_scale);
             }
         }
-        if batch.ends_epoch {
+        if ends_epoch {
             // The last update belongs to the training.
             rank.flush()?;
             let seconds = started.elapsed();
             fitted.training += seconds;
             let validation = rank.validate(&data.valid, |images| model.forward(images))?;
             let report = EpochReport {
-                epoch: batch.epoch + 1,
-                steps: batch.step + 1,
+                epoch: epoch + 1,
+                steps: step_of_epoch + 1,
                 train_loss: losses.end_epoch(),
                 valid_loss: validation.loss,
                 valid_accuracy: validation.accuracy,

@@ -5,18 +5,17 @@
 //! the kind of the errors: that another rank is lost, or did not come, is an echo, anything else a cause. Of the causes
 //! the earliest is returned; of echoes alone the one that says most.
 
+use crate::compose::rank_of;
 use crate::{Error, Rank, Result};
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
-use stoker_burn::DeviceSettings;
-use stoker_config::{Backend, Checkpointing, Settings};
+use stoker_config::Settings;
 use stoker_core::Communicator;
 use stoker_core::error::panic_text;
-use stoker_core::registry::{self, Group, TargetContext};
-use stoker_engine::{Plugins, Stage};
+use stoker_core::registry::{self, Group};
 
 /// Stack of a rank's thread: what a main thread has, so that a model runs here if it runs there.
 const STACK_BYTES: usize = 8 << 20;
@@ -108,56 +107,6 @@ fn first_cause<T>(results: Vec<std::result::Result<T, Failure>>) -> Result<Vec<T
         Some(cause) => Err(Error::Rank { rank: cause.rank, source: cause.error }),
         None => Ok(values),
     }
-}
-
-fn rank_of(settings: &Settings, rank: usize, communicator: Arc<dyn Communicator>) -> Result<Rank> {
-    // Both backends compute on the CPU.
-    let context = TargetContext { rank, device_is_host: true };
-    let plugins = Plugins {
-        partitioner: registry::partitioner(&settings.partitioner.name, &settings.partitioner.options)?,
-        target: registry::offload_target(&settings.offload.name, &settings.offload.options, &context)?,
-        optimizer: registry::optimizer(&settings.optimizer.name, &settings.optimizer.options)?,
-        communicator,
-    };
-    let device = DeviceSettings {
-        backend: match settings.device.backend {
-            Backend::Flex => stoker_burn::Backend::Flex,
-            Backend::LibTorch => stoker_burn::Backend::LibTorch,
-        },
-        checkpointing: match settings.schedule.checkpointing {
-            Checkpointing::None => stoker_burn::Checkpointing::None,
-            Checkpointing::Balanced => stoker_burn::Checkpointing::Balanced,
-        },
-        copy_below: settings.schedule.copy_below,
-        compute: stoker_core::DType::F32,
-    };
-    let burn = stoker_burn::Rank::new(engine_settings(settings)?, device, plugins, settings.run.seed)?;
-    Ok(Rank::new(burn, settings.clone()))
-}
-
-fn engine_settings(settings: &Settings) -> Result<stoker_engine::Settings> {
-    let Settings { run, device, host, zero, schedule, .. } = settings;
-    let stage = Stage::from_number(zero.stage).ok_or_else(|| Error::Setting {
-        key: "zero.stage",
-        found: zero.stage.to_string(),
-        wanted: "0, 1, 2 or 3".to_owned(),
-    })?;
-    let limit = |bytes: u64| (bytes > 0).then_some(bytes);
-    Ok(stoker_engine::Settings {
-        stage,
-        overlap: schedule.overlap,
-        pool_bytes: schedule.pool_bytes,
-        prefetch_bytes: schedule.prefetch_bytes,
-        bucket_bytes: schedule.bucket_bytes,
-        persistence_threshold: zero.persistence_threshold,
-        reshard_after_forward: zero.reshard_after_forward,
-        // A rank has a device of its own, but all ranks of this process have one host. Without a limit the offload
-        // target asks the machine.
-        device_memory_limit: limit(device.memory_limit),
-        host_memory_limit: limit(host.memory_limit).map(|bytes| bytes / run.ranks.max(1) as u64),
-        timeout: run.timeout(),
-        ..stoker_engine::Settings::default()
-    })
 }
 
 /// A panic outside of a step. A unit that is called there unwinds with an error of Burn's crate as the payload.

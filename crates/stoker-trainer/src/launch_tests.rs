@@ -77,24 +77,6 @@ fn a_rank_that_leaves_early_is_named() {
 }
 
 #[test]
-fn settings_of_a_rank_reach_the_engine() {
-    let settings = settings(&[
-        "run.ranks=2",
-        "host.memory_limit=4 MiB",
-        "device.memory_limit=1 MiB",
-        "zero.stage=2",
-        "schedule.bucket_bytes=8",
-    ]);
-    let engine = engine_settings(&settings).unwrap();
-    assert_eq!(engine.stage, Stage::Two);
-    assert_eq!((engine.device_memory_limit, engine.host_memory_limit), (Some(1 << 20), Some(2 << 20)));
-    assert_eq!(engine.bucket_bytes, 8);
-    let mut wrong = settings;
-    wrong.zero.stage = 7;
-    assert_eq!(engine_settings(&wrong).unwrap_err().to_string(), "zero.stage is 7; allowed: 0, 1, 2 or 3");
-}
-
-#[test]
 fn a_linear_rate_needs_the_number_of_steps() {
     let settings = settings(&["learning_rate.schedule=linear"]);
     let error = launch(&settings, |rank| rank.step(|| unreachable!()).map(|_| ())).unwrap_err();

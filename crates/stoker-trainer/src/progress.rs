@@ -50,10 +50,11 @@ impl Reporter {
     }
 
     /// A part of the run is done.
-    pub(crate) fn line(&self, epoch: usize, steps: usize, loss: f64, images_per_second: f64) {
+    pub(crate) fn line(&self, epoch: usize, steps: usize, loss: f64, images_per_second: f64, loss_scale: Option<f64>) {
         if self.bar.is_none() {
+            let loss_scale = loss_scale.map_or_else(String::new, |scale| format!("  loss scale {scale}"));
             self.say(&format!(
-                "epoch {epoch}/{}  step {steps}/{}  loss {loss:.3}  {images_per_second:.0} images/s",
+                "epoch {epoch}/{}  step {steps}/{}  loss {loss:.3}{loss_scale}  {images_per_second:.0} images/s",
                 self.epochs, self.steps
             ));
         }

@@ -1,24 +1,31 @@
 //! A rank that knows its settings.
 
-use crate::batches::{Batches, padded};
-use crate::{Error, Result, Schedule};
+use crate::{Batches, Error, Result, Schedule, tensors, widened};
 use burn::module::Module;
 use burn::tensor::activation::log_softmax;
 use burn::tensor::{Device, Int, Tensor};
 use burn_dataset::Dataset;
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use stoker_burn::Step;
-use stoker_config::{LearningRateSchedule, Settings};
-use stoker_data::{EvaluationSampler, ImageItem, RankSampler};
-use stoker_engine::{Ledger, Moved};
+use stoker_config::Settings;
+use stoker_data::{EvaluationSampler, ImageItem, RankSampler, SamplerError};
+use stoker_engine::{Ledger, Moved, Outcome};
 
 /// One data-parallel worker: a [`stoker_burn::Rank`] with settings, data and a learning rate.
 #[derive(Debug)]
 pub struct Rank {
     burn: stoker_burn::Rank,
     settings: Settings,
-    schedule: Mutex<Option<Schedule>>,
+    course: Mutex<Course>,
+}
+
+/// How far the steps are.
+#[derive(Debug, Default)]
+struct Course {
+    schedule: Option<Schedule>,
+    /// Steps made, skipped ones among them.
+    steps: u64,
 }
 
 /// What a model is worth on a validation set, over all ranks.
@@ -34,7 +41,7 @@ pub struct Validation {
 
 impl Rank {
     pub(crate) fn new(burn: stoker_burn::Rank, settings: Settings) -> Self {
-        Self { burn, settings, schedule: Mutex::new(None) }
+        Self { burn, settings, course: Mutex::default() }
     }
 
     /// The rank below, for what is not here: steps with a learning rate of one's own.
@@ -82,25 +89,28 @@ impl Rank {
         Ok(self.burn.build(make, weights)?)
     }
 
-    /// This rank's batches of `data` over the whole run: `train.epochs` epochs, at most `train.max_steps` steps.
+    /// This rank's batches of `data` over the whole run: `train.epochs` epochs, at most `train.max_steps` steps of
+    /// `train.accumulation` micro-batches.
     ///
     /// The learning rate begins anew with it.
     ///
     /// # Errors
-    /// Fewer records than a batch; a batch that the ranks cannot share.
+    /// Fewer records than a batch; a batch that the ranks and micro-batches cannot share.
     pub fn batches<'a>(&self, data: &'a dyn Dataset<ImageItem>) -> Result<Batches<'a>> {
         let train = &self.settings.train;
-        let sampler = RankSampler::with_global_batch(
-            data.len(),
-            self.world(),
-            self.number(),
-            train.batch_size,
-            self.settings.run.seed,
-        )?;
-        let steps = sampler.batches().saturating_mul(train.epochs);
+        let (world, accumulation) = (self.world(), train.accumulation.max(1));
+        if !train.batch_size.is_multiple_of(accumulation) {
+            let world = world.saturating_mul(accumulation);
+            return Err(SamplerError::NotDivisible { batch: train.batch_size, world }.into());
+        }
+        let micro_batch = train.batch_size / accumulation;
+        let seed = self.settings.run.seed;
+        let sampler = RankSampler::with_global_batch(data.len(), world, self.number(), micro_batch, seed)?;
+        let batches = Batches::new(data, sampler, accumulation, self.device())?;
+        let steps = batches.per_epoch().saturating_mul(train.epochs);
         let steps = if train.max_steps == 0 { steps } else { steps.min(train.max_steps) };
         self.plan_steps(steps)?;
-        Ok(Batches::new(data, sampler, self.device(), steps))
+        Ok(batches.take_steps(steps))
     }
 
     /// Begins the learning rate of a run of `steps` steps: for loops that do without [`batches`](Self::batches).
@@ -108,41 +118,105 @@ impl Rank {
     /// # Errors
     /// What [`Schedule::new`] refuses.
     pub fn plan_steps(&self, steps: usize) -> Result<()> {
-        let schedule = Schedule::new(&self.settings.learning_rate, steps)?;
-        *self.schedule.lock().unwrap_or_else(PoisonError::into_inner) = Some(schedule);
+        self.course().schedule = Some(Schedule::new(&self.settings.learning_rate, steps)?);
         Ok(())
     }
 
-    /// One step with the learning rate whose turn it is: see [`stoker_burn::Rank::step`].
+    /// One step of one batch, with the learning rate whose turn it is. Every rank must call it.
+    ///
+    /// `loss` gives the mean over this rank's part of the batch.
     ///
     /// # Errors
-    /// As there; [`Error::Misuse`] if the learning rate depends on the number of steps and nobody said it.
+    /// As [`step_over`](Self::step_over); [`Error::Misuse`] if `train.accumulation` is not 1, since then a batch is not a
+    /// step.
     pub fn step(&self, loss: impl FnOnce() -> Tensor<1>) -> Result<Step> {
+        if self.settings.train.accumulation > 1 {
+            return Err(Error::Misuse(
+                "train.accumulation is above 1, so a step is several batches: call `Rank::step_over` for each step of \
+                 `rank.batches(..)?.steps()`",
+            ));
+        }
+        self.step_over([Ok(loss)], |loss| loss())
+    }
+
+    /// One step of several micro-batches, with the learning rate whose turn it is: forward and backward for one after the
+    /// other, then an update with their mean gradient. Every rank must call it, with equally many micro-batches.
+    ///
+    /// `loss` gives the mean over this rank's part of a micro-batch; the loss of the step is the mean over its
+    /// micro-batches. A step that is skipped has used its learning rate, and the next one uses it again.
+    ///
+    /// ```no_run
+    /// use stoker_trainer::{Classifier, Rank, Result, cross_entropy, models::LeNet};
+    /// # fn train(rank: &Rank, net: &LeNet, data: &stoker_data::Sources) -> Result<()> {
+    /// for micro_batches in rank.batches(&data.train)?.steps() {
+    ///     rank.step_over(micro_batches, |batch| cross_entropy(net.forward(batch.images), batch.labels))?;
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// The first micro-batch that is an error; as [`stoker_burn::Rank::accumulate`] and [`stoker_burn::Rank::update`];
+    /// [`Error::Misuse`] if the learning rate depends on the number of steps and nobody said it, or if there is no
+    /// micro-batch.
+    pub fn step_over<B>(
+        &self,
+        micro_batches: impl IntoIterator<Item = Result<B>>,
+        mut loss: impl FnMut(B) -> Tensor<1>,
+    ) -> Result<Step> {
         let learning_rate = self.learning_rate()?;
-        let step = self.burn.step(learning_rate, loss)?;
-        tracing::debug!(
-            update = step.report.updates,
-            learning_rate,
-            loss = step.loss,
-            gradient_norm = step.report.gradient_norm,
-            "step"
-        );
+        let (mut sum, mut count) = (0.0, 0u32);
+        for batch in micro_batches {
+            let batch = batch?;
+            sum += self.burn.accumulate(|| loss(batch))?;
+            count += 1;
+        }
+        if count == 0 {
+            return Err(Error::Misuse("a step without micro-batches has no gradient; give at least one"));
+        }
+        let step = Step { loss: sum / f64::from(count), report: self.burn.update(learning_rate)? };
+        self.ended(&step);
         Ok(step)
     }
 
+    fn ended(&self, &Step { loss, report }: &Step) {
+        let mut course = self.course();
+        course.steps += 1;
+        if report.outcome == Outcome::Updated
+            && let Some(schedule) = &mut course.schedule
+        {
+            schedule.advance();
+        }
+        tracing::debug!(
+            step = course.steps,
+            update = report.updates,
+            outcome = ?report.outcome,
+            learning_rate = report.learning_rate,
+            loss,
+            gradient_norm = report.gradient_norm,
+            loss_scale = report.loss_scale,
+            "step"
+        );
+    }
+
     fn learning_rate(&self) -> Result<f64> {
-        let mut schedule = self.schedule.lock().unwrap_or_else(PoisonError::into_inner);
-        let schedule = match &mut *schedule {
+        let settings = &self.settings.learning_rate;
+        let mut course = self.course();
+        let schedule = match &mut course.schedule {
             Some(schedule) => schedule,
-            None if self.settings.learning_rate.schedule == LearningRateSchedule::Linear => {
+            None if settings.schedule.needs_steps() => {
                 return Err(Error::Misuse(
-                    "learning_rate.schedule is \"linear\", which needs the number of steps: take batches from \
-                     `Rank::batches`, or call `Rank::plan_steps` first",
+                    "learning_rate.schedule is one that needs the number of steps: take batches from `Rank::batches`, \
+                     or call `Rank::plan_steps` first",
                 ));
             }
-            none => none.insert(Schedule::new(&self.settings.learning_rate, 0)?),
+            none => none.insert(Schedule::new(settings, 0)?),
         };
-        Ok(schedule.step())
+        Ok(schedule.rate())
+    }
+
+    fn course(&self) -> MutexGuard<'_, Course> {
+        self.course.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Runs `work` with units that build no graph: see [`stoker_burn::Rank::evaluate`].
@@ -155,7 +229,7 @@ impl Rank {
 
     /// Runs `forward` on every record of `data` once over all ranks, and compares its logits with the labels.
     ///
-    /// Batches are those of training.
+    /// Batches are as large as the micro-batches of training.
     ///
     /// # Errors
     /// An empty data set; a record that cannot be read; what a unit call failed with.
@@ -170,7 +244,7 @@ impl Rank {
         let sums = self.evaluate(|| {
             let mut sums = [0.0; 2];
             for batch in &sampler {
-                let (images, labels) = padded(data, &batch, &device)?;
+                let (images, labels) = tensors::of(data, &batch.padded(), &device)?;
                 let logits = forward(images);
                 // The batch was run for the others' sake.
                 if batch.is_empty() {
@@ -236,6 +310,7 @@ impl Rank {
 /// The summed cross-entropy of these rows, and how many of them are right.
 fn judge(logits: Tensor<2>, labels: Tensor<1, Int>) -> [f64; 2] {
     let [records] = labels.dims();
+    let logits = widened(logits);
     let told = logits.clone().argmax(1).reshape([records]);
     let right = told.equal(labels.clone()).int().sum().into_scalar::<i64>();
     let log_likelihood = log_softmax(logits, 1).gather(1, labels.reshape([records, 1])).sum().into_scalar::<f32>();

@@ -76,6 +76,84 @@ fn steps_take_the_learning_rates_of_the_schedule() {
 }
 
 #[test]
+fn a_skipped_step_does_not_use_up_its_learning_rate() {
+    let settings = settings(&[
+        "run.ranks=2",
+        "train.batch_size=8",
+        "train.epochs=2",
+        "learning_rate.schedule=linear",
+        "learning_rate.base=0.5",
+        "learning_rate.end=0.125",
+    ]);
+    let data = Builtin::new(3, Split::Train, 16);
+    let steps = launch(&settings, |rank| {
+        let model = lenet(rank)?;
+        let steps = rank.batches(&data)?.enumerate().map(|(number, batch)| {
+            let batch = batch?;
+            // The second step is spoilt on one rank.
+            let factor = if number == 1 && rank.number() == 1 { f32::INFINITY } else { 1.0 };
+            let step = rank.step(|| cross_entropy(model.forward(batch.images), batch.labels) * factor)?;
+            Ok((step.report.learning_rate, step.report.outcome, step.report.updates))
+        });
+        steps.collect::<Result<Vec<_>>>()
+    });
+    let (updated, skipped) = (Outcome::Updated, Outcome::Skipped);
+    let wanted = [(0.5, updated, 1), (0.375, skipped, 1), (0.375, updated, 2), (0.25, updated, 3)];
+    assert_eq!(steps.unwrap(), [wanted; 2]);
+}
+
+#[test]
+fn a_step_over_micro_batches_has_their_mean_loss_and_one_update() {
+    let data = Builtin::new(3, Split::Train, 24);
+    // At a learning rate of 0 the weights stay, so that losses and gradients can be compared.
+    let steps = |accumulation: usize, ranks: usize| {
+        let settings = settings(&[
+            "train.batch_size=12",
+            &format!("run.ranks={ranks}"),
+            &format!("train.accumulation={accumulation}"),
+            "learning_rate.base=0",
+        ]);
+        let reports = launch(&settings, |rank| {
+            let model = lenet(rank)?;
+            let steps = rank.batches(&data)?.steps().map(|micro_batches| {
+                assert_eq!(micro_batches.len(), accumulation);
+                let loss = |batch: crate::Batch| cross_entropy(model.forward(batch.images), batch.labels);
+                let step = rank.step_over(micro_batches, loss)?;
+                let loss = rank.sum("loss", &[step.loss])?[0] / rank.world() as f64;
+                Ok((loss, step.report.gradient_norm, step.report.updates))
+            });
+            steps.collect::<Result<Vec<_>>>()
+        });
+        reports.unwrap().remove(0)
+    };
+    let whole = steps(1, 1);
+    assert_eq!(whole.iter().map(|step| step.2).collect::<Vec<_>>(), [1, 2]);
+    for (accumulation, ranks) in [(3, 1), (2, 2), (4, 3)] {
+        for (one, other) in whole.iter().zip(&steps(accumulation, ranks)) {
+            assert!((one.0 - other.0).abs() < 1e-6, "{accumulation} x {ranks}: {one:?} {other:?}");
+            assert!((one.1 / other.1 - 1.0).abs() < 1e-5, "{accumulation} x {ranks}: {one:?} {other:?}");
+            assert_eq!(one.2, other.2);
+        }
+    }
+}
+
+#[test]
+fn a_batch_is_no_step_where_gradients_are_accumulated() {
+    let settings = settings(&["train.accumulation=2"]);
+    let error = launch(&settings, |rank| rank.step(|| unreachable!()).map(|_| ())).unwrap_err();
+    assert!(error.chain().contains("call `Rank::step_over` for each step"), "{}", error.chain());
+}
+
+#[test]
+fn a_step_of_nothing_is_refused() {
+    let error = launch(&settings(&[]), |rank| {
+        lenet(rank)?;
+        rank.step_over(std::iter::empty::<Result<()>>(), |()| unreachable!()).map(|_| ())
+    });
+    assert!(error.unwrap_err().chain().contains("a step without micro-batches has no gradient"));
+}
+
+#[test]
 fn a_panic_in_a_step_names_rank_and_unit() {
     let settings = settings(&["run.ranks=2"]);
     let error = launch(&settings, |rank| {

@@ -32,7 +32,8 @@ pub struct Summary {
     pub world: usize,
     /// ZeRO stage.
     pub stage: u8,
-    /// The model, with the divisor of its widths if it has one: `lenet`, `seednet/32`.
+    /// The model, with the divisor of its widths or its experts if it has them: `lenet`, `seednet/32`, `moe-lenet/4
+    /// top-1`.
     pub model: String,
     /// Its numbers that are trained or kept.
     pub parameters: u64,
@@ -46,6 +47,8 @@ pub struct Summary {
     pub skipped_steps: usize,
     /// Steps whose loss was not finite: the means leave them out.
     pub not_finite_losses: usize,
+    /// Loss scale of the last step, if the loss is scaled.
+    pub loss_scale: Option<f64>,
     /// Loss of the first step, over all ranks.
     pub first_loss: f64,
     /// Mean loss of the last 50 steps (of all if there were fewer), over all ranks.
@@ -86,6 +89,7 @@ impl Summary {
             model: match settings.model.name {
                 ModelName::LeNet => "lenet".to_owned(),
                 ModelName::SeedNet => format!("seednet/{}", settings.model.width_divisor),
+                ModelName::MoeLeNet => format!("moe-lenet/{} top-{}", settings.model.experts, settings.model.top_k),
             },
             parameters: first.parameters,
             data_source: data.to_owned(),
@@ -93,6 +97,7 @@ impl Summary {
             steps: fitted.steps,
             skipped_steps: fitted.skipped_steps,
             not_finite_losses: fitted.not_finite_losses,
+            loss_scale: fitted.loss_scale,
             first_loss: fitted.first_loss,
             train_loss: fitted.train_loss,
             valid_loss: last.map_or(f64::NAN, |epoch| epoch.valid_loss),
@@ -156,6 +161,9 @@ impl fmt::Display for Summary {
             let _ = write!(loss, ", not finite in {} steps", self.not_finite_losses);
         }
         writeln!(f, "training loss   {loss}")?;
+        if let Some(loss_scale) = self.loss_scale {
+            writeln!(f, "loss scale      {loss_scale} at last")?;
+        }
         writeln!(f, "validation      loss {:.3}, accuracy {:.1} %", self.valid_loss, self.valid_accuracy * 100.0)?;
         writeln!(f, "peak memory     {:>18}{:>13}{:>14}", "", "all ranks", "largest rank")?;
         for (place, roles) in &self.peak_bytes {

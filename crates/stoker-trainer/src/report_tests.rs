@@ -8,6 +8,7 @@ fn fitted() -> Fitted {
         steps: 4,
         skipped_steps: 0,
         not_finite_losses: 0,
+        loss_scale: None,
         first_loss: 2.5,
         train_loss: 2.0,
         epochs: vec![epoch],
@@ -58,6 +59,8 @@ peak memory                           all ranks  largest rank
 bytes moved     2.0 KiB to devices, 1.0 KiB from devices, 512 B between ranks
 ";
     assert_eq!(summary.to_string(), expected);
+    summary.loss_scale = Some(32768.0);
+    assert_eq!(summary.to_string().lines().nth(4), Some("loss scale      32768 at last"));
 }
 
 #[test]

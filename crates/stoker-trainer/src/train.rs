@@ -40,6 +40,13 @@ pub fn train(settings: &Settings, options: &TrainOptions) -> Result<Summary> {
             let config = SeedNetConfig::new(settings.model.width_divisor);
             train_rank(rank, &data, options, |device| config.init(device))
         }
+        // INTERIM (issue 3), until `models` has it: `MoeLeNetConfig` from `experts`, `top_k`, `capacity_factor` and
+        // `load_balance` of `settings.model`, and `train_rank` as above.
+        ModelName::MoeLeNet => Err(Error::Setting {
+            key: "model.name",
+            found: ModelName::MoeLeNet.to_string(),
+            wanted: "lenet, seednet".to_owned(),
+        }),
     })?;
     Summary::new(settings, data.name, &reports, started.elapsed())
 }

@@ -35,6 +35,20 @@ fn a_run_does_not_depend_on_its_ranks() {
 }
 
 #[test]
+fn a_run_does_not_depend_on_its_accumulation() {
+    let runs = ["train.accumulation=1", "train.accumulation=4"].map(|accumulation| {
+        run(&[accumulation, "run.ranks=2", "train.max_steps=6", "train.epochs=2", "train.batch_size=16"])
+    });
+    let [whole, parts] = &runs;
+    assert_eq!((whole.steps, parts.steps), (6, 6));
+    assert_eq!(parts.epochs.iter().map(|epoch| epoch.steps).collect::<Vec<_>>(), [4, 2]);
+    let near = |a: f64, b: f64| (a - b).abs() < 1e-4;
+    assert!(near(whole.first_loss, parts.first_loss), "{} {}", whole.first_loss, parts.first_loss);
+    assert!(near(whole.train_loss, parts.train_loss), "{} {}", whole.train_loss, parts.train_loss);
+    assert!(near(whole.valid_loss, parts.valid_loss), "{} {}", whole.valid_loss, parts.valid_loss);
+}
+
+#[test]
 fn losses_that_are_not_finite_are_told() {
     let summary = run(&["learning_rate.base=1e30", "train.max_steps=4"]);
     assert_eq!(summary.steps, 4);

@@ -62,8 +62,9 @@ use stoker_threads as _;
 pub use stoker_burn::{FloatMap, Flow, Step, Unit, init};
 pub use stoker_config::{Provenance, Settings, Sources};
 pub use stoker_trainer::{
-    Batch, Batches, Classifier, EpochReport, Error, Fitted, PeakBytes, Progress, Rank, Result, Schedule, Summary,
-    TrainOptions, Validation, check_directory_of, cross_entropy, exit, fit, launch, models, open_data, train,
+    Batch, Batches, Classifier, EpochReport, Error, Fitted, MicroBatches, PeakBytes, Progress, Rank, Result, Schedule,
+    Steps, Summary, TrainOptions, Validation, check_directory_of, cross_entropy, exit, fit, launch, models, open_data,
+    train,
 };
 
 /// The layered configuration.

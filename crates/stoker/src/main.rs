@@ -30,7 +30,11 @@ fn main() -> ExitCode {
 fn run(command: Command) -> Result<()> {
     match command {
         Command::Train { layers, init, save, json } => {
-            let (settings, _) = Settings::load(&layers.sources())?;
+            let (settings, provenance) = Settings::load(&layers.sources())?;
+            for notice in settings.inert(&provenance) {
+                // If nobody reads it, the run is the same.
+                let _ = writeln!(std::io::stderr().lock(), "notice: {notice}");
+            }
             if let Some(path) = &json {
                 stoker::check_directory_of(path)?;
             }

@@ -28,6 +28,15 @@ fn the_main_job_learns_the_built_in_data() {
 }
 
 #[test]
+#[ignore = "a minute"]
+fn the_recipe_of_a_large_batch_learns_the_built_in_data() {
+    let recipe = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../configs/recipes/bf16-large-batch.toml");
+    let summary = train(&["--config", recipe.to_str().unwrap()]);
+    assert_eq!((&summary["steps"], &summary["skipped_steps"]), (&114.into(), &0.into()));
+    assert!(number(&summary, "valid_accuracy") > 0.8, "{summary}");
+}
+
+#[test]
 #[ignore = "minutes, and the real CIFAR-10"]
 fn the_recipe_learns_cifar10() {
     let Ok(directory) = std::env::var("STOKER_CIFAR10_DIR") else {

@@ -50,11 +50,11 @@ fn unknown_keys_of_every_shape() {
     for (given, wanted) in [
         (
             "zer.stage=1",
-            "unknown key `zer.stage` (from --set), did you mean `zero.stage`?; sections: run, model, data, train, learning_rate, device, host, zero, schedule, partitioner, offload, communicator, optimizer",
+            "unknown key `zer.stage` (from --set), did you mean `zero.stage`?; sections: run, model, data, train, learning_rate, parameters, groups, precision, device, host, zero, schedule, partitioner, offload, communicator, optimizer",
         ),
         (
             "train.seed=1",
-            "unknown key `train.seed` (from --set), did you mean `run.seed`?; `train` has: epochs, batch_size, max_steps",
+            "unknown key `train.seed` (from --set), did you mean `run.seed`?; `train` has: epochs, batch_size, accumulation, max_steps, clip_norm, clip_value",
         ),
         ("zebra={}", "unknown key `zebra` (from --set); sections: run, model, "),
         ("run.zebra={}", "unknown key `run.zebra` (from --set); `run` has: seed, ranks, timeout_seconds"),
@@ -111,8 +111,14 @@ fn bad_value() {
             "run.timeout_seconds=0",
             "`run.timeout_seconds` is 0 (from --set); allowed: a number above 0, at most 1000000000",
         ),
+        ("learning_rate.gamma=1.5", "`learning_rate.gamma` is 1.5 (from --set); allowed: a number above 0, at most 1"),
+        ("precision.compute=f64", "`precision.compute` is \"f64\" (from --set); allowed: f32, bf16, f16"),
+        (
+            "precision.hysteresis=0",
+            "`precision.hysteresis` is 0 (from --set); allowed: a whole number from 1 to 4294967295",
+        ),
         ("learning_rate.base=inf", "`learning_rate.base` is inf (from --set); allowed: a number from 0 on"),
-        ("model.name=resnet", "`model.name` is \"resnet\" (from --set); allowed: lenet, seednet"),
+        ("model.name=resnet", "`model.name` is \"resnet\" (from --set); allowed: lenet, seednet, moe-lenet"),
         ("schedule.overlap=1", "`schedule.overlap` is 1 (from --set); allowed: true or false"),
         ("host.memory_limit=much", &format!("`host.memory_limit` is \"much\" (from --set); allowed: {bytes}")),
         (
@@ -214,6 +220,38 @@ fn conflict() {
             "`train.batch_size` is 10 (from --set) but `run.ranks` is 4 (from --set): every rank takes an equal part of the batch, so it must be a multiple of the ranks, such as 12",
         ),
         (
+            &["run.ranks=2", "train.accumulation=4", "train.batch_size=20"],
+            "`train.batch_size` is 20 (from --set) but `train.accumulation` is 4 (from --set): the batch is cut into so many micro-batches, of which every rank (run.ranks is 2) takes an equal part, so it must be a multiple of 8, such as 24",
+        ),
+        (
+            &["train.accumulation=4294967295", "run.ranks=64"],
+            "`train.batch_size` is 64 (from default) but `train.accumulation` is 4294967295 (from --set): the batch is cut into so many micro-batches, of which every rank (run.ranks is 64) takes an equal part, so it must be a multiple of 274877906880, such as 274877906880",
+        ),
+        (
+            &["train.clip_norm=1", "train.clip_value=0.5"],
+            "`train.clip_norm` is 1 (from --set) but `train.clip_value` is 0.5 (from --set): a gradient is clipped by its norm or by its values; set one of them to 0",
+        ),
+        (
+            &["learning_rate={schedule=\"cosine\", end=0.1}"],
+            "`learning_rate.end` is 0.1 (from --set) but `learning_rate.base` is 0.001 (from default): a cosine schedule decays, so the end must not be above the base",
+        ),
+        (
+            &["learning_rate.schedule=step", "learning_rate.gamma=0.1"],
+            "`learning_rate.step_size` is 0 (from default) but `learning_rate.schedule` is step (from --set): say after how many steps the rate falls, such as 1000",
+        ),
+        (
+            &["learning_rate.schedule=exponential"],
+            "`learning_rate.gamma` is 1 (from default) but `learning_rate.schedule` is exponential (from --set): times 1 the rate never falls; say by which factor it does, such as 0.999 for \"exponential\" (every step) or 0.1 for \"step\" (every learning_rate.step_size steps)",
+        ),
+        (
+            &["precision={compute=\"f16\", minimum_scale=32, initial_scale_power=4}"],
+            "`precision.minimum_scale` is 32 (from --set) but `precision.initial_scale_power` is 4 (from --set): the scale begins at 2 to that power, 16, and must not begin below its minimum",
+        ),
+        (
+            &["model={name=\"moe-lenet\", experts=1, top_k=2}"],
+            "`model.top_k` is 2 (from --set) but `model.experts` is 1 (from --set): a picture cannot go to more experts than there are",
+        ),
+        (
             &["data.train_records=63"],
             "`data.train_records` is 63 (from --set) but `train.batch_size` is 64 (from default): that is not one batch; use more records (0 for all) or a smaller batch",
         ),
@@ -233,6 +271,9 @@ fn conflict() {
     // Each is allowed where the other key does not forbid it.
     set(&["schedule.pool_bytes=0", "zero.stage=2"]).unwrap();
     set(&["learning_rate.end=0.1"]).unwrap();
+    set(&["precision.minimum_scale=32", "precision.initial_scale_power=4"]).unwrap();
+    set(&["model.experts=1", "model.top_k=2"]).unwrap();
+    set(&["run.ranks=2", "train.accumulation=4", "train.batch_size=24"]).unwrap();
 }
 
 #[test]

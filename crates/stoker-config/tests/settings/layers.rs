@@ -2,7 +2,10 @@
 
 use super::{configs, environment, file, set};
 use std::time::Duration;
-use stoker_config::{Backend, Checkpointing, DataSource, LearningRateSchedule, ModelName, Settings, Sources, profiles};
+use stoker_config::{
+    Backend, Checkpointing, Compute, DataSource, Gradients, LearningRate, LearningRateSchedule, LossScale, Model,
+    ModelName, Precision, RunningStatistics, Settings, Sources, Train, Warmup, profiles,
+};
 use stoker_core::OptionValue;
 use stoker_core::registry::Kind;
 
@@ -17,6 +20,28 @@ fn defaults_are_as_documented() {
     assert_eq!((settings.train.epochs, settings.train.batch_size, settings.train.max_steps), (1, 64, 0));
     assert_eq!(settings.learning_rate.schedule, LearningRateSchedule::Constant);
     assert_eq!((settings.learning_rate.base, settings.learning_rate.end), (1e-3, 0.0));
+    assert_eq!((settings.learning_rate.gamma, settings.learning_rate.step_size), (1.0, 0));
+    let LearningRate { pct_start, div_factor, final_div_factor, .. } = settings.learning_rate;
+    assert_eq!((pct_start, div_factor, final_div_factor), (0.3, 25.0, 1e4));
+    assert_eq!((settings.learning_rate.warmup, settings.learning_rate.warmup_steps), (Warmup::Linear, 0));
+    let Train { accumulation, clip_norm, clip_value, .. } = settings.train;
+    assert_eq!((accumulation, clip_norm, clip_value), (1, 0.0, 0.0));
+    let Model { experts, top_k, capacity_factor, load_balance, running_statistics, .. } = settings.model;
+    assert_eq!((experts, top_k, capacity_factor, load_balance), (4, 1, 1.25, 0.01));
+    assert_eq!(running_statistics, RunningStatistics::BroadcastFromFirst);
+    let precision = Precision {
+        compute: Compute::F32,
+        gradients: Gradients::F32,
+        loss_scale: LossScale::Auto,
+        static_scale: 1024.0,
+        initial_scale_power: 16,
+        scale_window: 1000,
+        hysteresis: 2,
+        consecutive_hysteresis: false,
+        minimum_scale: 1.0,
+        max_consecutive_skips: 50,
+    };
+    assert_eq!(settings.precision, precision);
     assert_eq!((settings.device.backend, settings.device.memory_limit), (Backend::Flex, 0));
     assert_eq!(settings.host.memory_limit, 0);
     assert_eq!((settings.zero.stage, settings.zero.persistence_threshold), (3, 0));
@@ -90,13 +115,45 @@ fn shipped_profiles_load() {
     }
 }
 
+fn recipe(name: &str) -> Settings {
+    let sources = Sources { file: Some(configs().join("recipes").join(name)), ..Sources::default() };
+    Settings::load(&sources).unwrap().0
+}
+
 #[test]
-fn the_shipped_recipe_loads() {
-    let sources = Sources { file: Some(configs().join("recipes/cifar10-lenet.toml")), ..Sources::default() };
-    let (settings, _) = Settings::load(&sources).unwrap();
+fn shipped_recipes_load() {
+    let settings = recipe("cifar10-lenet.toml");
     assert_eq!((settings.model.name, settings.data.source), (ModelName::LeNet, DataSource::Cifar10));
     assert_eq!(settings.learning_rate.schedule, LearningRateSchedule::Linear);
     assert_eq!(settings.micro_batch() * settings.run.ranks, settings.train.batch_size);
+
+    let settings = recipe("bf16-large-batch.toml");
+    assert_eq!((settings.precision.compute, settings.train.clip_norm), (Compute::Bf16, 1.0));
+    assert_eq!(settings.precision.effective_loss_scale(), LossScale::None);
+    assert_eq!(settings.learning_rate.schedule, LearningRateSchedule::Cosine);
+    assert!(settings.learning_rate.warmup_steps > 0);
+    assert_eq!(settings.groups.keys().collect::<Vec<_>>(), ["head"]);
+    assert_eq!(settings.micro_batch() * settings.run.ranks * settings.train.accumulation, settings.train.batch_size);
+}
+
+#[test]
+fn the_loss_is_scaled_where_f16_computes_or_somebody_says_so() {
+    for (keys, wanted) in [
+        ("compute=\"f16\"", LossScale::Dynamic),
+        ("compute=\"bf16\"", LossScale::None),
+        ("compute=\"f32\", loss_scale=\"dynamic\"", LossScale::Dynamic),
+        ("compute=\"f16\", loss_scale=\"none\"", LossScale::None),
+        ("compute=\"f16\", loss_scale=\"static\"", LossScale::Static),
+    ] {
+        let (settings, _) = set(&[&format!("precision={{{keys}}}")]).unwrap();
+        assert_eq!(settings.precision.effective_loss_scale(), wanted, "{keys}");
+    }
+}
+
+#[test]
+fn a_batch_is_shared_by_ranks_and_micro_batches() {
+    let (settings, _) = set(&["run.ranks=2", "train.accumulation=4", "train.batch_size=24"]).unwrap();
+    assert_eq!(settings.micro_batch(), 3);
 }
 
 #[test]

@@ -4,6 +4,8 @@
 
 mod errors;
 mod fakes;
+mod groups;
+mod inert;
 mod layers;
 mod mistyped;
 mod shown;
