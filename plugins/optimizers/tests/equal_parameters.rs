@@ -2,6 +2,7 @@
 //!
 //! That is what a model with shared or repeated weights, and a run that is made again with other ranks, rest on. Every
 //! optimizer that is registered is tried, with its defaults and with its other ways of working.
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests too")]
 
 use std::ops::Range;
 use stoker_core::registry::{self, Given, Kind};

@@ -4,6 +4,7 @@ use super::{BLOCK, FromBurn};
 use crate::testing::{given, slots};
 use burn::optim::{AdamWConfig, Optimizer as BurnOptimizer, RecordState, StateSink};
 use burn::tensor::{Device, Tensor, TensorData};
+use stoker_core::registry::Kind;
 use stoker_core::{Optimizer, OptionValue, Segment, ShardUpdate, StateSlot, StepContext, registry};
 use stoker_testkit::values::{assert_same_bits, numbers};
 
@@ -11,9 +12,17 @@ const RATE: f64 = 1e-2;
 /// Two blocks and a part of one.
 const SHAPE: [usize; 2] = [BLOCK / 8, 17];
 
-/// Parameters and, by name, the tensors and the scalars of the state after each of `updates` updates by Burn of one
-/// tensor.
-fn by_burn<B: BurnOptimizer>(burn: &B, updates: u64) -> Vec<(Vec<f32>, Vec<(String, Vec<f32>)>, Vec<String>)> {
+/// What Burn has after an update.
+struct After {
+    parameters: Vec<f32>,
+    /// The tensors of the state by name.
+    tensors: Vec<(String, Vec<f32>)>,
+    /// The names of its scalars.
+    counts: Vec<String>,
+}
+
+/// After each of `updates` updates by Burn of one tensor.
+fn by_burn<B: BurnOptimizer>(burn: &B, updates: u64) -> Vec<After> {
     let device = Device::flex();
     let tensor = |seed| {
         let values: Vec<f32> = numbers(seed, SHAPE[0] * SHAPE[1]);
@@ -26,8 +35,8 @@ fn by_burn<B: BurnOptimizer>(burn: &B, updates: u64) -> Vec<(Vec<f32>, Vec<(Stri
         let mut sink = StateSink::default();
         state.as_ref().unwrap().state_flatten("", &mut sink);
         let tensors = sink.tensors.into_iter().map(|(name, data)| (name, values(data))).collect();
-        let scalars = sink.scalars.into_iter().map(|(name, _)| name).collect();
-        (values(parameter.clone().into_data()), tensors, scalars)
+        let counts = sink.scalars.into_iter().map(|(name, _)| name).collect();
+        After { parameters: values(parameter.clone().into_data()), tensors, counts }
     };
     (1..=updates).map(update).collect()
 }
@@ -48,7 +57,7 @@ pub(super) fn is_burns_own<const N: usize>(
     let length = SHAPE[0] * SHAPE[1];
     let mut parameters: Vec<f32> = numbers(0, length);
     let mut state = vec![vec![0.0f32; length]; tensors.len()];
-    for (number, (wanted, wanted_state, scalars)) in (1..).zip(by_burn(burn, 5)) {
+    for (number, after) in (1..).zip(by_burn(burn, 5)) {
         let segments = [Segment { range: 0..length, update: number, learning_rate: RATE, weight_decay: None }];
         let shard = ShardUpdate {
             parameters: &mut parameters,
@@ -57,14 +66,44 @@ pub(super) fn is_burns_own<const N: usize>(
             segments: &segments,
         };
         found.update(shard, &StepContext::scaled(1.0)).unwrap();
-        assert_same_bits(&parameters, &wanted, &format!("{name}: parameters after update {number}"));
-        assert_eq!(wanted_state.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(), tensors);
-        assert_eq!(scalars, counts);
-        for (found, (slot, wanted)) in state.iter().zip(wanted_state) {
+        assert_same_bits(&parameters, &after.parameters, &format!("{name}: parameters after update {number}"));
+        assert_eq!(after.tensors.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(), tensors);
+        assert_eq!(after.counts, counts);
+        for (found, (slot, wanted)) in state.iter().zip(after.tensors) {
             assert_same_bits(found, &wanted, &format!("{name}: {slot} after update {number}"));
         }
     }
     stoker_testkit::optimizer::conforms(found.as_ref());
+}
+
+#[test]
+fn a_segments_weight_decay_is_as_the_option() {
+    let updated = |optimizer: &dyn Optimizer, weight_decay| {
+        let (mut parameters, mut state) = (numbers(1, 9), vec![vec![0.0f32; 9]; optimizer.state_slots().len()]);
+        for update in 1..=3 {
+            let shard = ShardUpdate {
+                parameters: &mut parameters,
+                gradient: &numbers(update, 9),
+                state: state.iter_mut().map(Vec::as_mut_slice).collect(),
+                segments: &[Segment { range: 0..9, update, learning_rate: RATE, weight_decay }],
+            };
+            optimizer.update(shard, &StepContext::scaled(1.0)).unwrap();
+        }
+        parameters
+    };
+    let names = registry::plugins(Kind::Optimizer).into_iter().map(|plugin| plugin.name);
+    let names: Vec<_> = names.filter(|name| name.starts_with("burn:")).collect();
+    assert_eq!(names.len(), 7, "{names:?}");
+    for name in names {
+        let with = |weight_decay| {
+            let options = given([("weight_decay", OptionValue::Float(weight_decay))]);
+            registry::optimizer(name, &options).unwrap()
+        };
+        let (none, some) = (with(0.0), with(0.3));
+        assert_same_bits(&updated(none.as_ref(), Some(0.3)), &updated(some.as_ref(), None), name);
+        assert_same_bits(&updated(some.as_ref(), Some(0.0)), &updated(none.as_ref(), None), name);
+        assert_ne!(updated(some.as_ref(), None), updated(none.as_ref(), None), "{name}");
+    }
 }
 
 #[test]
