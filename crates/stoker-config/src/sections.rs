@@ -154,7 +154,7 @@ pub struct Precision {
     pub consecutive_hysteresis: bool,
     /// The dynamic scale does not fall below this; above 0, at most 2^32.
     pub minimum_scale: f64,
-    /// Skipped steps in a row that are borne; 0 for any number.
+    /// The run ends when so many steps in a row are skipped; 0 for never.
     pub max_consecutive_skips: u32,
 }
 

@@ -21,7 +21,7 @@ pub mod exit {
     pub const RANK_LOST: u8 = 4;
     /// A data set or a weights file is missing or damaged.
     pub const DATA: u8 = 5;
-    /// Every step is skipped, so nothing is trained: more than `precision.max_consecutive_skips` in a row.
+    /// As many steps in a row as `precision.max_consecutive_skips` were skipped: nothing is trained any more.
     pub const NOTHING_TRAINED: u8 = 6;
 }
 
@@ -222,11 +222,13 @@ fn code_of_burn(error: &BurnError) -> u8 {
     match error {
         BurnError::Engine(EngineError::DoesNotFit { .. }) => exit::DOES_NOT_FIT,
         BurnError::Engine(EngineError::Core(error)) => code_of_core(error),
-        // INTERIM (issue 3), until the engine has it:
-        // BurnError::Engine(EngineError::NothingTrained { .. }) => exit::NOTHING_TRAINED,
+        BurnError::Engine(EngineError::NothingTrained { .. }) => exit::NOTHING_TRAINED,
         BurnError::Engine(EngineError::Stopped(_) | EngineError::UpdatePanicked { .. })
         | BurnError::Panicked { .. } => exit::RANK_LOST,
-        BurnError::BackendMissing { .. } => exit::USAGE,
+        BurnError::BackendMissing { .. }
+        | BurnError::Pattern { .. }
+        | BurnError::TwoGroups { .. }
+        | BurnError::EmptyGroup { .. } => exit::USAGE,
         BurnError::Weights { .. } | BurnError::WeightsFile { .. } => exit::DATA,
         _ => exit::OTHER,
     }

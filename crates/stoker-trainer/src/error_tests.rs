@@ -1,5 +1,6 @@
 use super::*;
 use stoker_core::{DType, Place, Role};
+use stoker_engine::NotFinite;
 
 fn full() -> CoreError {
     CoreError::Full {
@@ -44,6 +45,14 @@ fn codes_of_the_others() {
     let late = || CoreError::Timeout { what: "a barrier".into(), seconds: 1.0, late: vec!["rank 1".into()] };
     let unknown = CoreError::UnknownPlugin { kind: "optimizer", name: "x".into(), registered: vec![], nearest: None };
     let wrong_type = CoreError::WrongType { what: "a shard".into(), found: DType::F16, wanted: DType::F32 };
+    let nothing = EngineError::NothingTrained {
+        skips: 50,
+        step: 60,
+        loss_scale: 1.0,
+        not_finite: NotFinite { parameter: "fc1.weight".into(), rank: Some(1) },
+        advice: "rest",
+    };
+    let group = BurnError::TwoGroups { path: "fc1.bias".into(), one: "a".into(), other: "b".into() };
     let weights = BurnError::WeightsFile { file: "w".into(), problem: "is not there".into() };
     assert_eq!(on_rank(BurnError::from(lost())).exit_code(), exit::RANK_LOST);
     assert_eq!(on_rank(late()).exit_code(), exit::RANK_LOST);
@@ -52,6 +61,8 @@ fn codes_of_the_others() {
     assert_eq!(Error::from(SamplerError::EmptyBatch).exit_code(), exit::USAGE);
     assert_eq!(Error::from(DataError::Missing { file: "f".into() }).exit_code(), exit::DATA);
     assert_eq!(on_rank(weights).exit_code(), exit::DATA);
+    assert_eq!(on_rank(nothing).exit_code(), exit::NOTHING_TRAINED);
+    assert_eq!(on_rank(group).exit_code(), exit::USAGE);
     assert_eq!(on_rank(wrong_type).exit_code(), exit::OTHER);
     assert_eq!(Error::other("whatever").exit_code(), exit::OTHER);
 }

@@ -49,6 +49,20 @@ fn a_run_does_not_depend_on_its_accumulation() {
 }
 
 #[test]
+fn narrow_types_learn_as_f32_does() {
+    let keys = ["train.epochs=6", "train.accumulation=2", "run.ranks=2", "learning_rate.base=3e-3"];
+    let losses = ["f32", "bf16", "f16"].map(|compute| {
+        let summary = run(&[&keys[..], &[&format!("precision.compute={compute}")]].concat());
+        assert_eq!((summary.skipped_steps, summary.loss_scale), (0, (compute == "f16").then_some(65_536.0)));
+        (summary.first_loss, summary.train_loss)
+    });
+    for (first, mean) in losses {
+        // f16 and bf16 round to 11 and 8 bits.
+        assert!((first - losses[0].0).abs() < 0.01 && (mean - losses[0].1).abs() < 0.05, "{losses:?}");
+    }
+}
+
+#[test]
 fn losses_that_are_not_finite_are_told() {
     let summary = run(&["learning_rate.base=1e30", "train.max_steps=4"]);
     assert_eq!(summary.steps, 4);

@@ -190,7 +190,6 @@ fn a_step_is_cut_into_micro_batches() {
 }
 
 #[test]
-#[ignore = "INTERIM (issue 3): the engine has no loss scale yet"]
 fn a_loss_scale_is_reported() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("summary.json");
@@ -201,6 +200,24 @@ fn a_loss_scale_is_reported() {
     assert_eq!(json(&path)["loss_scale"], 8.0);
     assert!(stdout.contains("loss scale      8 at last\n"), "{stdout}");
     assert!(stderr.contains("  loss scale 8  "), "{stderr}");
+}
+
+#[test]
+fn a_run_that_trains_nothing_ends_with_exit_code_6() {
+    let keys = ["learning_rate.base=1e30", "precision.max_consecutive_skips=2", "train.max_steps=0", "train.epochs=9"];
+    let (code, _, stderr) = run(with_settings(stoker(&["train"]), TINY.into_iter().chain(keys)));
+    assert_eq!(code, 6, "{stderr}");
+    let error = stderr.lines().last().unwrap_or_default();
+    assert!(error.contains("the last 2 steps were skipped, up to step "), "{stderr}");
+    assert!(error.contains("lower the learning rate"), "{stderr}");
+}
+
+#[test]
+fn groups_that_claim_the_same_parameter_are_a_wrong_configuration() {
+    let keys = ["groups.biases.match=*.bias", "groups.head.match=fc3.*"];
+    let (code, _, stderr) = run(with_settings(stoker(&["train"]), TINY.into_iter().chain(keys)));
+    assert_eq!(code, 2, "{stderr}");
+    assert!(stderr.contains("parameter `fc3.bias` is in groups `biases` and `head`"), "{stderr}");
 }
 
 #[test]
