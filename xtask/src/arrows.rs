@@ -17,6 +17,8 @@ fn allowed(name: &str) -> Option<Vec<&'static str>> {
         plugin if PLUGINS.contains(&plugin) => vec!["stoker-core", "stoker-kernels"],
         // What a user's program knows.
         "own-model" | "own-offload-target" => vec!["stoker"],
+        // Composes ranks by hand, below the facade's `launch`.
+        "torch-parity" => vec!["stoker", "stoker-burn"],
         // The facade and the tests compose everything.
         "stoker" | "stoker-tests" => return None,
         other => panic!("crate `{other}` is new: say in xtask/src/arrows.rs what it may depend on"),
@@ -25,7 +27,10 @@ fn allowed(name: &str) -> Option<Vec<&'static str>> {
 
 /// Crates outside the workspace that only these may depend on.
 const FOREIGN: [(&str, &[&str]); 4] = [
-    ("burn", &["stoker-burn", "stoker-optimizers", "stoker-trainer", "stoker", "stoker-tests", "own-model"]),
+    (
+        "burn",
+        &["stoker-burn", "stoker-optimizers", "stoker-trainer", "stoker", "stoker-tests", "own-model", "torch-parity"],
+    ),
     ("burn-flex", &["stoker-burn"]),
     ("burn-tch", &["stoker-burn"]),
     ("tch", &["stoker-burn"]),

@@ -70,6 +70,7 @@ fn show(command: &Command) -> String {
     words.map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ")
 }
 
-fn ended(status: ExitStatus) -> String {
+/// How a program ended, for messages.
+pub(crate) fn ended(status: ExitStatus) -> String {
     status.code().map_or_else(|| "a signal".to_owned(), |code| format!("exit code {code}"))
 }

@@ -7,6 +7,7 @@ mod arrows;
 mod cargo;
 mod ci;
 mod data;
+mod parity;
 mod readme;
 mod run;
 mod test;
@@ -29,10 +30,12 @@ enum Command {
     Run(run::RunCommand),
     /// Build `stoker` and run any of its commands: `cargo xtask stoker config show --profile offload`.
     Stoker(run::StokerCommand),
-    /// Build and run one of the examples: `own-model`, `own-offload-target`.
+    /// Build and run one of the examples: `own-model`, `own-offload-target`, `torch-parity`.
     Example(run::ProgramCommand),
     /// Measure: `overhead`, what the engine costs where it is not needed.
     Bench(run::ProgramCommand),
+    /// Hold training to PyTorch's numbers: every file, stage and number of ranks.
+    Parity(parity::ParityCommand),
     /// Run the tests.
     Test(test::TestCommand),
     /// Everything that must be green before a change lands: format, lints, tests, the commands of the README.
@@ -47,6 +50,7 @@ fn main() -> ExitCode {
         Command::Run(command) => run::run(command),
         Command::Stoker(command) => run::stoker(command),
         Command::Example(command) | Command::Bench(command) => run::program(command),
+        Command::Parity(command) => parity::run(&command).map(|()| ExitCode::SUCCESS),
         Command::Test(command) => test::run(command).map(|()| ExitCode::SUCCESS),
         Command::Ci(command) => ci::run(command).map(|()| ExitCode::SUCCESS),
         Command::Data(command) => data::run(command).map(|()| ExitCode::SUCCESS),

@@ -1,7 +1,7 @@
 //! The README's commands are run, so that they stay true.
 //!
 //! Every line of a ```` ```sh ```` block that begins with `cargo` is a command. One whose comment says `# needs the
-//! network` is only checked to be understood (`--help`).
+//! network` is only checked to be understood (`--help`), and so is one of files that are not there, `DIR/*.ending`.
 
 use crate::cargo;
 use anyhow::{Context, Result, bail};
@@ -30,10 +30,12 @@ pub(crate) fn run_commands(tests: &TestRun) -> Result<()> {
             ["cargo", "xtask", "ci", ..] => {}
             ["cargo", "xtask", "test"] => tests.run()?,
             ["cargo", arguments @ ..] => {
-                let mut command = cargo::cargo(arguments);
-                if line.needs_network {
-                    command.arg("--help");
-                }
+                let files = arguments.iter().map(|word| expanded(word)).collect::<Result<Vec<_>>>()?;
+                let command = if line.needs_network || files.iter().any(Vec::is_empty) {
+                    cargo::cargo(&[arguments, &["--help"]].concat())
+                } else {
+                    cargo::cargo(&files.iter().flatten().map(String::as_str).collect::<Vec<_>>())
+                };
                 cargo::must(command)?;
             }
             _ => {}
@@ -65,6 +67,24 @@ fn commands(text: &str) -> Result<Vec<Line>> {
     Ok(commands)
 }
 
+/// What a shell would make of the word: the files of that ending, in order, if it has the form `DIR/*ENDING`.
+fn expanded(word: &str) -> Result<Vec<String>> {
+    let Some((directory, ending)) = word.split_once("/*") else { return Ok(vec![word.to_owned()]) };
+    let path = cargo::root().join(directory);
+    if !path.is_dir() {
+        return Ok(Vec::new());
+    }
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(&path).with_context(|| path.display().to_string())? {
+        let name = entry.with_context(|| path.display().to_string())?.file_name().to_string_lossy().into_owned();
+        if name.ends_with(ending) {
+            files.push(format!("{directory}/{name}"));
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -78,6 +98,17 @@ mod tests {
         assert_eq!(found[0].words, ["cargo", "xtask", "run", "--profile", "offload"]);
         assert!(!found[0].needs_network);
         assert!(found[1].needs_network);
+    }
+
+    #[test]
+    fn files_are_found_as_a_shell_would() {
+        assert_eq!(expanded("--stages").unwrap(), ["--stages"]);
+        assert_eq!(
+            expanded("configs/profiles/*offload.toml").unwrap(),
+            ["configs/profiles/no-offload.toml", "configs/profiles/offload.toml"]
+        );
+        assert!(expanded("nowhere/*.toml").unwrap().is_empty());
+        assert!(expanded("configs/*.nothing").unwrap().is_empty());
     }
 
     #[test]
