@@ -9,7 +9,7 @@
 //! | `rank` | [`Rank`]: a rank that knows its settings |
 //! | `batches` | images and labels of a rank, as tensors |
 //! | `schedule` | the learning rate of each step |
-//! | `models` | [`models::SeedNet`], [`models::LeNet`] |
+//! | `models` | [`models::SeedNet`], [`models::LeNet`], [`models::MoeLeNet`] |
 //! | `fit` | [`fit()`]: the training loop of one rank |
 //! | `losses` | what the loop remembers of losses |
 //! | `train` | [`train()`]: a whole run, from settings to a [`Summary`] |

@@ -4,4 +4,6 @@
 mod chains;
 mod exactness;
 mod faults;
+mod moe;
 mod oddities;
+mod sync_batch_norm;
