@@ -20,7 +20,8 @@
 //! | `survey`, `adopt` | a model is measured, then sharded parameter by parameter |
 //! | `init` | initial weights that depend on seed and path only |
 //! | `shared` | one rank's engine, as operations and units see it |
-//! | `nn` | modules that take the place of Burn's where these would keep a gathered parameter
+//! | `collective` | a sum over ranks as a Burn autodiff operation |
+//! | `nn` | modules that take the place of Burn's where these would keep a gathered parameter, or see one rank only |
 //! | `bridge` | one file per backend |
 //! | `rank` | [`Rank`]: build, step, evaluate |
 //! | `weights` | safetensors files in and out |
@@ -32,6 +33,7 @@ mod boundary;
 mod bridge;
 mod buffers;
 mod call;
+mod collective;
 mod current;
 mod depth;
 mod device;

@@ -11,7 +11,7 @@
 //! | `batches` | which records a rank trains on, step by step and micro-batch by micro-batch |
 //! | `tensors` | records as tensors |
 //! | `schedule` | the learning rate of each step |
-//! | `models` | [`models::SeedNet`], [`models::LeNet`] |
+//! | `models` | [`models::SeedNet`], [`models::LeNet`], [`models::MoeLeNet`] |
 //! | `fit` | [`fit()`]: the training loop of one rank |
 //! | `losses` | what the loop remembers of losses |
 //! | `train` | [`train()`]: a whole run, from settings to a [`Summary`] |

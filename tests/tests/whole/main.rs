@@ -7,6 +7,8 @@ mod faults;
 mod features;
 mod interleaved;
 mod matrix;
+mod moe;
 mod oddities;
 mod precision;
 mod steps;
+mod sync_batch_norm;
