@@ -2,9 +2,23 @@
 
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
 use burn::tensor::Tensor;
+use std::cell::Cell;
 use std::collections::HashMap;
 
-/// Paths of the float tensors of `model` that are no parameters, and the kind of module that holds each.
+thread_local! {
+    static IN_OURS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Walks Burn's batch norm inside of ours, which gives it statistics of their own type whatever is computed in.
+pub(crate) fn in_ours<T>(walk: impl FnOnce() -> T) -> T {
+    let before = IN_OURS.replace(true);
+    let walked = walk();
+    IN_OURS.set(before);
+    walked
+}
+
+/// Paths of the float tensors of `model` that are no parameters, and the kind of module that holds each (nothing for our
+/// own).
 pub(crate) fn buffers<M: Module>(model: &M) -> HashMap<String, String> {
     let mut buffers = Buffers::default();
     model.clone().map(&mut Thaw).visit(&mut buffers);
@@ -41,7 +55,8 @@ impl ModuleVisitor for Buffers {
 
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
         if param.is_initialized() && !param.is_require_grad() {
-            let container = self.containers.last().cloned().unwrap_or_default();
+            let container =
+                if IN_OURS.get() { String::new() } else { self.containers.last().cloned().unwrap_or_default() };
             self.found.insert(self.path.join("."), container);
         }
     }

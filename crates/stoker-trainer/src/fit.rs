@@ -82,7 +82,10 @@ pub fn fit<M: Module + Classifier>(rank: &Rank, model: &M, data: &Sources, progr
     for micro_batches in steps {
         let (epoch, step_of_epoch, ends_epoch) =
             (micro_batches.epoch(), micro_batches.step(), micro_batches.ends_epoch());
-        let step = rank.step_over(micro_batches, |batch| cross_entropy(model.forward(batch.images), batch.labels))?;
+        let step = rank.step_over(micro_batches, |batch| {
+            let (logits, wish) = model.forward_with_loss(batch.images);
+            cross_entropy(logits, batch.labels) + wish
+        })?;
         fitted.steps += 1;
         fitted.images += global_batch;
         fitted.skipped_steps += usize::from(step.report.outcome == Outcome::Skipped);

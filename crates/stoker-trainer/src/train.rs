@@ -1,6 +1,6 @@
 //! A whole run, from settings to a summary.
 
-use crate::models::{self, LeNetConfig, SeedNetConfig};
+use crate::models::{self, LeNetConfig, MoeLeNetConfig, SeedNetConfig};
 use crate::report::{RankReport, Summary};
 use crate::{Classifier, Error, Progress, Rank, Result, fit, launch};
 use burn::module::Module;
@@ -40,13 +40,11 @@ pub fn train(settings: &Settings, options: &TrainOptions) -> Result<Summary> {
             let config = SeedNetConfig::new(settings.model.width_divisor);
             train_rank(rank, &data, options, |device| config.init(device))
         }
-        // INTERIM (issue 3), until `models` has it: `MoeLeNetConfig` from `experts`, `top_k`, `capacity_factor` and
-        // `load_balance` of `settings.model`, and `train_rank` as above.
-        ModelName::MoeLeNet => Err(Error::Setting {
-            key: "model.name",
-            found: ModelName::MoeLeNet.to_string(),
-            wanted: "lenet, seednet".to_owned(),
-        }),
+        ModelName::MoeLeNet => {
+            let stoker_config::Model { experts, top_k, capacity_factor, load_balance, .. } = settings.model;
+            let config = MoeLeNetConfig { experts, top_k, capacity_factor, load_balance };
+            train_rank(rank, &data, options, |device| config.init(device))
+        }
     })?;
     Summary::new(settings, data.name, &reports, started.elapsed())
 }

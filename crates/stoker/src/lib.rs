@@ -59,7 +59,7 @@ use stoker_optimizers as _;
 use stoker_partitioners as _;
 use stoker_threads as _;
 
-pub use stoker_burn::{FloatMap, Flow, Step, Unit, init};
+pub use stoker_burn::{FloatMap, Flow, ParameterGroup, ParameterRules, RunningStatistics, Step, Unit, init, nn};
 pub use stoker_config::{Provenance, Settings, Sources};
 pub use stoker_trainer::{
     Batch, Batches, Classifier, EpochReport, Error, Fitted, MicroBatches, PeakBytes, Progress, Rank, Result, Schedule,

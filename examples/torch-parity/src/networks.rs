@@ -11,10 +11,8 @@ use burn::tensor::activation::relu;
 use burn::tensor::{Device, Tensor};
 use stoker::data::{CHANNELS, CLASSES, HEIGHT, WIDTH};
 use stoker::models::{LeNetConfig, SeedNetConfig};
+use stoker::nn::SyncBatchNorm;
 use stoker::{Classifier, Unit};
-
-/// Statistics over the batch of all ranks would need `stoker_burn::nn::SyncBatchNorm`.
-type Norm = burn::nn::BatchNorm;
 
 /// Which network.
 #[derive(Debug, Clone, Copy)]
@@ -64,9 +62,9 @@ impl Network {
 #[derive(Module, Debug)]
 pub(crate) struct BnNet {
     conv1: Unit<Conv2d>,
-    bn1: Unit<Norm>,
+    bn1: Unit<SyncBatchNorm>,
     conv2: Unit<Conv2d>,
-    bn2: Unit<Norm>,
+    bn2: Unit<SyncBatchNorm>,
     fc: Unit<Linear>,
     pool: MaxPool2d,
 }
@@ -79,7 +77,9 @@ impl BnNet {
             Unit::new(Conv2dConfig::new([from, to], [3, 3]).with_padding(padding).init(device))
         };
         let norm = |channels| {
-            Unit::new(Norm::from(BatchNormConfig::new(channels).with_epsilon(1e-5).with_momentum(0.1).init(device)))
+            Unit::new(SyncBatchNorm::from(
+                BatchNormConfig::new(channels).with_epsilon(1e-5).with_momentum(0.1).init(device),
+            ))
         };
         Self {
             conv1: conv(CHANNELS, 8),

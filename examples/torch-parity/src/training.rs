@@ -54,7 +54,7 @@ pub(crate) fn train(trajectory: &Trajectory, settings: &Settings) -> Result<Trai
     Ok(Trained { ranks, last })
 }
 
-fn on_ranks<M: Module + Classifier>(
+fn on_ranks<M: Module + Classifier + 'static>(
     trajectory: &Trajectory,
     settings: &Settings,
     first: &Path,

@@ -3,6 +3,7 @@
 //! Burn's has no place for a reduction over ranks: with it, every rank normalises by its own records, and a run on more
 //! ranks is another run.
 
+use crate::buffers::in_ours;
 use crate::collective::{Ranks, Situation, situation};
 use burn::module::{
     Content, Devices, DisplaySettings, Module, ModuleDisplay, ModuleDisplayDefault, ModuleMapper, ModuleVisitor,
@@ -164,7 +165,7 @@ impl Module for SyncBatchNorm {
     }
 
     fn visit<V: ModuleVisitor>(&self, visitor: &mut V) {
-        self.norm.visit(visitor);
+        in_ours(|| self.norm.visit(visitor));
     }
 
     fn map<T: ModuleMapper>(self, mapper: &mut T) -> Self {
