@@ -53,7 +53,15 @@ fn narrow_types_learn_as_f32_does() {
     let keys = ["train.epochs=6", "train.accumulation=2", "run.ranks=2", "learning_rate.base=3e-3"];
     let losses = ["f32", "bf16", "f16"].map(|compute| {
         let summary = run(&[&keys[..], &[&format!("precision.compute={compute}")]].concat());
-        assert_eq!((summary.skipped_steps, summary.loss_scale), (0, (compute == "f16").then_some(65_536.0)));
+        if compute == "f16" {
+            // The scale begins where a few steps overflow, and comes down until they do not.
+            assert!(
+                summary.skipped_steps <= 4 && summary.loss_scale.is_some_and(|scale| scale >= 8192.0),
+                "{summary:?}"
+            );
+        } else {
+            assert_eq!((summary.skipped_steps, summary.loss_scale), (0, None));
+        }
         (summary.first_loss, summary.train_loss)
     });
     for (first, mean) in losses {

@@ -10,8 +10,8 @@
 //! | `lion` | [Lion](lion) | `exp_avg` |
 //! | `sgd` | [gradient descent](sgd) | with momentum `momentum_buffer` |
 //!
-//! And Burn's own, run by burn-optim on Flex, with its names and defaults, bit for bit what Burn would do
-//! ([`from_burn`]). They make and drop tensors all the time, and are several times slower than the above:
+//! And, with the feature `burn`, which is on by default, Burn's own, run by burn-optim on Flex, with its names and defaults,
+//! bit for bit what Burn would do (module `from_burn`). They make and drop tensors all the time, and are several times slower than the above:
 //!
 //! | name | rule | state |
 //! |---|---|---|
@@ -30,6 +30,7 @@
 
 pub mod adagrad;
 pub mod adam;
+#[cfg(feature = "burn")]
 pub mod from_burn;
 pub mod lion;
 mod segments;

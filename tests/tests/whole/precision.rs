@@ -91,6 +91,37 @@ fn an_infinity_on_one_rank_skips_the_step_on_all() {
     }
 }
 
+/// A run with a skipped step ends with the same bits as one without that step: nothing of it is left, in moments and
+/// counters neither.
+#[test]
+fn a_skipped_step_leaves_no_trace() {
+    for compute in TYPES {
+        for stage in 0..4 {
+            let train = |steps: &'static [usize]| {
+                let directory = tempfile::tempdir().unwrap();
+                let mut setup = setup(2, stage, compute);
+                // A scale that an overflow changes would change what f16 rounds.
+                setup.settings.loss_scale = LossScale::Static(1024.0);
+                let values = setup.run(|rank| {
+                    let device = rank.device();
+                    let model = rank.build(|device| Odd::new(true, device), None).unwrap();
+                    for &step in steps {
+                        let bad = step == BAD && rank.communicator().rank() == 1;
+                        let factor = if bad { f32::NEG_INFINITY } else { 1.0 };
+                        rank.step(1e-2, || model.loss(step, BATCH, rows(rank, 2), &device) * factor).unwrap();
+                    }
+                    assert_eq!(rank.skipped().unwrap(), steps.iter().filter(|step| **step == BAD).count() as u64);
+                    saved(rank, &model, directory.path())
+                });
+                values.into_iter().next().unwrap()
+            };
+            assert_eq!(train(&[0, 1, BAD, BAD, 2, 3]), train(&[0, 1, 2, 3]), "{compute} stage {stage}");
+        }
+    }
+}
+
+const BAD: usize = 99;
+
 /// The story is the same on every rank, and names parameter and rank.
 #[test]
 fn too_many_skips_end_the_run() {
