@@ -37,14 +37,14 @@ pub(crate) fn skip<M: Module>(link: &Link, template: &M) {
     }
     let call = &unit.call;
     match call.shared.mode() {
-        Mode::Training => {
+        Mode::Training if has_backward(unit, Place::default()) => {
             call.begin(true);
             let depth = call.shared.depth_reached();
             let mark = tracked_mark(call, depth);
             call.end();
             end(call, mark, depth + GATHERED);
         }
-        Mode::Evaluating => {
+        Mode::Training | Mode::Evaluating => {
             call.begin(false);
             call.end();
         }
@@ -54,22 +54,29 @@ pub(crate) fn skip<M: Module>(link: &Link, template: &M) {
 fn train<M: Module, I: Flow, O: Flow>(link: &UnitLink, template: &M, input: I, forward: impl FnOnce(&M, I) -> O) -> O {
     let call = &link.call;
     let input = cast(input, link.input);
-    let Place { depth, tracked } = deepest(&input);
-    if !link.trainable && !tracked {
+    let place = deepest(&input);
+    if !has_backward(link, place) {
         // Nothing in it has a gradient: no graph is made, and nothing is kept.
         return untracked(link, template, input, forward);
     }
     call.begin(true);
-    let depth = depth.max(call.shared.depth_reached());
+    let depth = place.depth.max(call.shared.depth_reached());
     let mark = tracked_mark(call, depth);
     let live = template.clone().map(&mut Live { link, mark: mark.clone() });
     let output = current::within(&call.shared, || forward(&live, input));
     // Nothing but the graph may keep views of the slab from here on.
     drop(live);
     call.end();
-    let depth = deepest(&output).depth.max(depth + GATHERED);
+    // Deeper than the calls of units inside it as well, also where nobody uses their outputs.
+    let depth = deepest(&output).depth.max(depth + GATHERED).max(call.shared.depth_reached());
     end(call, mark, depth);
     output
+}
+
+/// Whether backward comes by a call. Where ranks work together they must all say the same, so that their inputs, which may
+/// be made in different ways, do not count: only whether any call before it has a backward.
+fn has_backward(link: &UnitLink, input: Place) -> bool {
+    link.trainable || input.tracked || !link.call.shared.is_alone() && link.call.shared.depth_reached() > 0
 }
 
 /// A call of frozen parameters, on inputs that have no gradient either.
@@ -110,9 +117,10 @@ fn evaluate<M: Module, I: Flow, O: Flow>(
 /// How much deeper than a call's input its gathered parameters are: the mark, and the gather.
 const GATHERED: usize = 2;
 
-/// A mark just above `depth`.
+/// A mark just above `depth`. Calls that begin before this one has ended are inside of it, and deeper.
 fn tracked_mark(call: &CallHandle, depth: usize) -> Tensor<1> {
     let shared = &call.shared;
+    shared.reached(depth + GATHERED);
     let leaf = Tensor::zeros([1], &shared.device).require_grad();
     mark(leaf, shared.ladder.rung(depth, &shared.device), call.clone())
 }

@@ -87,6 +87,16 @@ pub enum Error {
         /// The other.
         other: String,
     },
+    /// A parameter that stands in two places is in a group by one of its names only.
+    #[error(
+        "parameters `{first}` and `{second}` are one and the same (tied), and groups say different things of the two; let the patterns of a group fit both"
+    )]
+    TiedRules {
+        /// Where it was met first.
+        first: String,
+        /// Where it was met again.
+        second: String,
+    },
     /// A group has no parameter.
     #[error("group `{group}` ({}) fits no parameter; the model has, for example, `{example}`", patterns.join(", "))]
     EmptyGroup {

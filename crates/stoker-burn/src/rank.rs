@@ -18,7 +18,7 @@ use burn::module::Module;
 use burn::tensor::{DType, Device, Tensor};
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 use stoker_core::Communicator;
 use stoker_engine::{Engine, Ledger, Moved, Plugins, Settings, StepReport};
@@ -44,6 +44,8 @@ struct Built {
     statistics: Option<ShareStatistics>,
     /// Backwards since the last update.
     micro_batches: AtomicU32,
+    /// Whether a closure of the user's runs.
+    busy: AtomicBool,
 }
 
 impl std::fmt::Debug for Built {
@@ -58,6 +60,19 @@ impl std::fmt::Debug for Built {
 }
 
 impl Built {
+    /// Runs `closure`, which must not be run inside another one: it would change what the other's unit calls mean.
+    fn alone<T>(&self, closure: impl FnOnce() -> T) -> Result<T> {
+        if self.busy.swap(true, Ordering::Relaxed) {
+            return Err(Error::Misuse(
+                "a step, an evaluation or a save was begun inside the closure of another; end that first",
+            ));
+        }
+        // After an unwinding the rank is unusable anyway.
+        let value = closure();
+        self.busy.store(false, Ordering::Relaxed);
+        Ok(value)
+    }
+
     /// The ranks leave training together: statistics of the model are what the settings want from here on.
     fn evaluate(&self) -> Result<()> {
         let was_training = self.shared.mode() == Mode::Training;
@@ -168,7 +183,13 @@ impl Rank {
         // Until every rank has drawn its weights, nobody else may use the process's random generator.
         with_engine!(&*shared.engine(), engine => engine.barrier("weights are loaded"))?;
         let statistics = self.share_statistics(&model, buffers);
-        let _ = self.built.set(Built { shared, sharded, statistics, micro_batches: AtomicU32::new(0) });
+        let _ = self.built.set(Built {
+            shared,
+            sharded,
+            statistics,
+            micro_batches: AtomicU32::new(0),
+            busy: AtomicBool::new(false),
+        });
         Ok(model)
     }
 
@@ -204,7 +225,7 @@ impl Rank {
         let result = catch(
             || {
                 built.shared.set_mode(Mode::Training)?;
-                let loss = loss().cast(DType::F32);
+                let loss = built.alone(loss)?.cast(DType::F32);
                 let value = f64::from(loss.clone().into_scalar::<f32>());
                 backward(&built.shared, loss);
                 built.micro_batches.fetch_add(1, Ordering::Relaxed);
@@ -272,8 +293,10 @@ impl Rank {
         let built = self.built()?;
         let result = catch(
             || {
-                built.evaluate()?;
-                Ok(work())
+                built.alone(|| {
+                    built.evaluate()?;
+                    Ok(work())
+                })?
             },
             || whereabouts(&built.shared),
         );

@@ -55,7 +55,7 @@ pub(crate) struct Shared {
     copy_below: u64,
     /// Where marks hang.
     pub(crate) ladder: Ladder,
-    /// Depth of the end of the last call.
+    /// Depth of the last call, as far as it has come.
     depth_reached: AtomicUsize,
     /// Ends of the calls since the last backward.
     tokens: Mutex<Vec<Tensor<1>>>,
@@ -95,9 +95,19 @@ impl Shared {
         self.depth_reached.load(Ordering::Relaxed)
     }
 
+    /// Whether there are no other ranks.
+    pub(crate) fn is_alone(&self) -> bool {
+        with_engine!(&*self.engine(), engine => engine.world() == 1)
+    }
+
+    /// A call has come that deep.
+    pub(crate) fn reached(&self, depth: usize) {
+        self.depth_reached.fetch_max(depth, Ordering::Relaxed);
+    }
+
     /// A call has ended, that deep.
     pub(crate) fn call_ended(&self, token: Tensor<1>, depth: usize) {
-        self.depth_reached.fetch_max(depth, Ordering::Relaxed);
+        self.reached(depth);
         self.tokens.lock().unwrap_or_else(PoisonError::into_inner).push(token);
     }
 

@@ -15,7 +15,7 @@ use burn::tensor::{DType, Tensor};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use stoker_core::ParameterSpec;
-use stoker_engine::{ParameterId, ParameterRule, UnitId, UnitSpec};
+use stoker_engine::{ParameterId, UnitId, UnitSpec};
 
 /// What a survey found.
 #[derive(Debug)]
@@ -76,7 +76,7 @@ fn is_burns_batch_norm(container: &str) -> bool {
 struct Surveyed {
     id: u64,
     spec: ParameterSpec,
-    rule: ParameterRule,
+    said: Said,
     kind: Kind,
 }
 
@@ -98,12 +98,13 @@ fn group(surveyor: Surveyor<'_>, compute: DType) -> Survey {
         .into_iter()
         .map(|link| SurveyedUnit { link, groups: Vec::new(), parameters: HashMap::new() })
         .collect();
-    for Surveyed { id, spec, rule, kind } in surveyor.parameters {
+    for Surveyed { id, spec, said, kind } in surveyor.parameters {
         let group = kinds.iter().position(|known| *known == kind).unwrap_or_else(|| {
             let mut unit = UnitSpec::new("", Vec::new());
             unit.own_dtype = element_type(kind.own_dtype);
             unit.dtype = element_type(if kind.own_dtype == DType::F32 { compute } else { kind.own_dtype });
             unit.trainable = kind.trainable;
+            unit.calls = kind.owners.clone();
             specs.push(unit);
             kinds.push(kind.clone());
             kinds.len() - 1
@@ -118,7 +119,7 @@ fn group(surveyor: Surveyor<'_>, compute: DType) -> Survey {
             }
         }
         unit.parameters.push(spec);
-        unit.rules.push(rule);
+        unit.rules.push(said.rule);
     }
     name_units(&mut specs);
     Survey { specs, units, buffers: surveyor.buffers }
@@ -188,17 +189,20 @@ impl Surveyor<'_> {
             if !tied.kind.owners.contains(&owner) {
                 tied.kind.owners.push(owner);
             }
+            if self.resolver.said_of(&spec)? != tied.said {
+                return Err(Error::TiedRules { first: tied.spec.path.clone(), second: spec.path });
+            }
             return Ok(());
         }
         let own_dtype = if param.is_initialized() { param.base().dtype() } else { DType::F32 };
         if !matches!(own_dtype, DType::F32 | DType::BF16 | DType::F16) {
             return Err(Error::UnsupportedType { path: spec.path, found: format!("{own_dtype:?}") });
         }
-        let Said { rule, frozen } = self.resolver.said_of(&spec)?;
-        let trainable = !frozen && is_trainable(param);
+        let said = self.resolver.said_of(&spec)?;
+        let trainable = !said.frozen && is_trainable(param);
         let kind = Kind { owners: vec![owner], trainable, own_dtype };
         self.by_id.insert(id, self.parameters.len());
-        self.parameters.push(Surveyed { id, spec, rule, kind });
+        self.parameters.push(Surveyed { id, spec, said, kind });
         Ok(())
     }
 }

@@ -67,8 +67,7 @@ impl<M: Module> Unit<M> {
     /// Takes this unit's part in what ranks do together, in the place of a [`call`](Self::call): for a rank that has no use
     /// for the unit this time, such as an expert that none of its tokens were sent to, while another rank calls it.
     ///
-    /// Every rank must call or skip the same units in the same order. Without an engine it does nothing. A unit of frozen
-    /// parameters only may be skipped where the others call it on inputs that are part of the graph.
+    /// Every rank must call or skip the same units in the same order. Without an engine it does nothing.
     ///
     /// # Panics
     /// As [`call`](Self::call); a unit that holds other units is refused.

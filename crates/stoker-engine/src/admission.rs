@@ -38,20 +38,55 @@ fn plan_bytes(settings: &Settings, specs: &[UnitSpec], plans: &[Plan], target: P
             needed.add(target, Role::OptimizerState, shard * 4 * slots as u64);
         }
     }
-    if settings.stage == Stage::Three {
-        let kept: u64 = sizes.iter().filter(|bytes| **bytes < settings.persistence_threshold).sum();
-        let largest = sizes.first().copied().unwrap_or(0);
-        let pooled = (total - kept).min(settings.pool_bytes.max(largest));
+    let persistent = |bytes: u64| bytes < settings.persistence_threshold;
+    if settings.stage == Stage::Three && settings.reshard_after_forward {
+        let kept: u64 = sizes.iter().filter(|bytes| persistent(**bytes)).sum();
+        let pooled = (total - kept).min(settings.pool_bytes.max(largest_call(specs, plans)));
         needed.add(Place::Device, Role::Slab, kept + pooled);
     } else {
         needed.add(Place::Device, Role::Slab, total);
     }
-    let trained = specs.iter().zip(plans).filter(|(spec, _)| spec.trainable);
-    let buckets = sorted(trained.map(|(spec, plan)| (plan.elements * gradient_dtype(settings, spec).size()) as u64));
-    // From stage 2 on at most two units have one at a time.
-    let at_once = if settings.stage >= Stage::Two { 2 } else { buckets.len() };
-    needed.add(Place::Device, Role::GradientBucket, buckets.iter().take(at_once).sum());
+    let bucket = |(spec, plan): (&UnitSpec, &Plan)| {
+        if spec.trainable { (plan.elements * gradient_dtype(settings, spec).size()) as u64 } else { 0 }
+    };
+    let buckets = if settings.stage >= Stage::Two {
+        // Those of the call whose backward runs, and one that is being reduced; what several calls share waits for the last.
+        let shared = specs.iter().zip(plans).filter(|(spec, _)| spec.calls.len() > 1).map(bucket);
+        let own = |unit: (&UnitSpec, &Plan)| if unit.0.calls.len() > 1 { 0 } else { bucket(unit) };
+        shared.sum::<u64>() + sorted(by_call(specs, plans, own).into_values()).iter().take(2).sum::<u64>()
+    } else {
+        specs.iter().zip(plans).map(bucket).sum()
+    };
+    needed.add(Place::Device, Role::GradientBucket, buckets);
     needed
+}
+
+/// The bytes of every call: the sum over the units that it gathers.
+fn by_call(specs: &[UnitSpec], plans: &[Plan], bytes: impl Fn((&UnitSpec, &Plan)) -> u64) -> BTreeMap<Call, u64> {
+    let mut calls = BTreeMap::new();
+    for (number, unit) in specs.iter().zip(plans).enumerate() {
+        if unit.0.calls.is_empty() {
+            calls.insert(Call::Own(number), bytes(unit));
+        }
+        for &call in &unit.0.calls {
+            *calls.entry(Call::Named(call)).or_default() += bytes(unit);
+        }
+    }
+    calls
+}
+
+/// Who gathers units.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Call {
+    /// A call of this unit alone.
+    Own(usize),
+    /// The call of this number.
+    Named(usize),
+}
+
+/// Bytes of slabs that the largest call has at once.
+pub(crate) fn largest_call(specs: &[UnitSpec], plans: &[Plan]) -> u64 {
+    by_call(specs, plans, slab_bytes).into_values().max().unwrap_or(0)
 }
 
 fn slab_bytes((spec, plan): (&UnitSpec, &Plan)) -> u64 {
@@ -74,7 +109,7 @@ pub(crate) fn admit(
     slots: usize,
 ) -> Result<()> {
     let needed = plan_bytes(settings, specs, plans, target, slots);
-    let largest = specs.iter().zip(plans).map(slab_bytes).max().unwrap_or(0);
+    let largest = largest_call(specs, plans);
     let limits = [(Place::Device, settings.device_memory_limit), (Place::Host, settings.host_memory_limit)];
     for (place, limit) in limits {
         let Some(limit) = limit else { continue };

@@ -30,9 +30,9 @@ pub(crate) struct Gradients {
 }
 
 impl<B: Bridge> Engine<B> {
-    /// Reduces what was not reduced yet, and makes all ranks see the same.
-    pub(crate) fn agree_on_gradients(&mut self) -> Result<Gradients> {
-        let culprits = self.exchange_flags()?;
+    /// Reduces what was not reduced yet, and makes all ranks see the same. `what` they must all mean.
+    pub(crate) fn agree_on_gradients(&mut self, what: &str) -> Result<Gradients> {
+        let culprits = self.exchange_flags(what)?;
         let sums = self.sums_of_squares()?;
         // In the order of the model, whatever the order in which they came.
         let sum_of_squares = sums.iter().map(|(_, sum)| sum).sum();
@@ -58,7 +58,7 @@ impl<B: Bridge> Engine<B> {
 
     /// Makes all ranks see which parameters got a gradient on any of them, and reduces what was not reduced yet. Gives for
     /// every rank its first parameter whose own gradient was not finite.
-    fn exchange_flags(&mut self) -> Result<Vec<Option<(UnitId, ParameterId)>>> {
+    fn exchange_flags(&mut self, what: &str) -> Result<Vec<Option<(UnitId, ParameterId)>>> {
         let places = self.trained_parameters();
         let mut pending: Vec<bool> = (0..self.units.len()).map(|unit| self.buckets[unit].is_some()).collect();
         let (rank, world) = (self.plugins.communicator.rank(), self.plugins.communicator.world());
@@ -71,7 +71,7 @@ impl<B: Bridge> Engine<B> {
             let flags = pending.iter().copied().chain(arrived).map(|flag| f64::from(u8::from(flag)));
             let numbers = culprits.iter().map(|culprit| culprit.map_or(0.0, |at: usize| at as f64 + 1.0));
             let buffer = HostBuffer::from_slice(&flags.chain(numbers).collect::<Vec<_>>());
-            let summed = self.plugins.communicator.all_reduce("which gradients arrived", buffer)?.wait()?;
+            let summed = self.plugins.communicator.all_reduce(what, buffer)?.wait()?;
             let mut summed = summed.as_slice::<f64>().iter();
             for (flag, sum) in pending.iter_mut().zip(&mut summed) {
                 *flag = *sum > 0.0;

@@ -1,6 +1,6 @@
 //! Construction: plans, admission, regions.
 
-use crate::admission::admit;
+use crate::admission::{admit, largest_call};
 use crate::bridge::Bridge;
 use crate::cast;
 use crate::gather::here;
@@ -78,6 +78,7 @@ impl<B: Bridge> Engine<B> {
         let plans = specs.iter().map(|spec| plan(&plugins, spec, world)).collect::<Result<Vec<_>>>()?;
         let slots = plugins.optimizer.state_slots();
         admit(&settings, &specs, &plans, plugins.target.traits().place, slots.len())?;
+        let largest_call = largest_call(&specs, &plans);
         agree_on_plans(&plugins, &specs, &plans)?;
 
         let limits = [(Place::Device, settings.device_memory_limit), (Place::Host, settings.host_memory_limit)];
@@ -106,7 +107,8 @@ impl<B: Bridge> Engine<B> {
             .collect::<Result<Vec<_>>>()?;
         let updater =
             if settings.overlap { Some(Updater::start(plugins.communicator.rank(), settings.timeout)?) } else { None };
-        let largest = units.iter().map(Unit::slab_bytes).max().unwrap_or(0);
+        // A call has all that it gathers at once.
+        let largest = largest_call;
         // Gathers are collectives then: what is gathered when must be the same on every rank.
         let collective = settings.stage == Stage::Three && plugins.communicator.world() > 1;
         let mut pool = Pool::new(units.len(), settings.pool_bytes.max(largest), collective, ledger.clone());
@@ -149,6 +151,7 @@ impl<B: Bridge> Engine<B> {
                 wanted: range.len() as u64,
             }));
         }
+        self.finish_fill(unit)?;
         self.settle_update(unit)?;
         let rank = self.plan_rank(unit);
         let pieces = self.units[unit].plan.overlap(rank, &range);
@@ -296,7 +299,8 @@ fn agree_on_plans(plugins: &Plugins, specs: &[UnitSpec], plans: &[Plan]) -> Resu
         return Ok(());
     }
     let fingerprint = specs.iter().zip(plans).fold(0u64, |sum, (spec, plan)| {
-        let kind = spec.dtype.size() as u64 * 2 + u64::from(spec.trainable);
+        // One digit for each type, and whether it is trained.
+        let kind = (spec.dtype as u64) * 2 + u64::from(spec.trainable);
         sum.rotate_left(7) ^ plan.fingerprint() ^ kind
     });
     let call = format!("build of {} units, plan {fingerprint:016x}", plans.len());

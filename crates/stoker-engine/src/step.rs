@@ -7,7 +7,7 @@ use crate::settings::{Clipping, DynamicLossScale, LossScale};
 use crate::unit::{Shard, UnitId};
 use crate::update::Job;
 use crate::{Error, Result};
-use stoker_core::{Segment, StepContext};
+use stoker_core::{DType, Segment, StepContext};
 
 /// What a step did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,7 +49,9 @@ impl<B: Bridge> Engine<B> {
         self.alive()?;
         self.phase = "step";
         self.finish_reduction()?;
-        let gradients = self.agree_on_gradients()?;
+        // Ranks that scale by other numbers would part without a word: the collective's name makes them notice.
+        let what = format!("gradients of {micro_batches} micro-batches for learning rate {learning_rate:e}");
+        let gradients = self.agree_on_gradients(&what)?;
         let world = self.plugins.communicator.world();
         let loss_scale = self.scaler.scale();
         let scale = 1.0 / (world as f64 * f64::from(micro_batches.max(1)) * loss_scale);
@@ -104,7 +106,10 @@ impl<B: Bridge> Engine<B> {
                     "the loss scale is still falling: lower precision.initial_scale_power, or raise \
                      precision.max_consecutive_skips"
                 }
-                _ => "lower the learning rate, clip gradients, or compute in f32 or bf16 to see where it begins",
+                _ if self.units.iter().any(|unit| unit.dtype != DType::F32) => {
+                    "lower the learning rate, or compute in f32 to see whether the range of the type is the cause"
+                }
+                _ => "lower the learning rate, or look at the records and the loss of the first step that was skipped",
             },
         })
     }

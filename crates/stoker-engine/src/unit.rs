@@ -24,13 +24,16 @@ pub struct UnitSpec {
     pub own_dtype: DType,
     /// Whether they are trained. Frozen ones have neither gradients nor optimizer state.
     pub trainable: bool,
+    /// Calls that gather it, by numbers of the caller's choice: units with a number in common are gathered together, and a
+    /// unit with several is shared. None: a call of its own.
+    pub calls: Vec<usize>,
 }
 
 impl UnitSpec {
     /// A unit of trained f32 parameters.
     pub fn new(name: impl Into<String>, parameters: Vec<ParameterSpec>) -> Self {
         let (dtype, own_dtype) = (DType::F32, DType::F32);
-        Self { name: name.into(), parameters, rules: Vec::new(), dtype, own_dtype, trainable: true }
+        Self { name: name.into(), parameters, rules: Vec::new(), dtype, own_dtype, trainable: true, calls: Vec::new() }
     }
 
     /// Whether the parameters are kept in f32 beside the type that is computed with: what an optimizer updates, and what

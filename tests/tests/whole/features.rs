@@ -414,3 +414,39 @@ fn a_unit_without_elements_is_trained_and_saved() {
         assert!(found["nothing.nothing"].is_empty());
     }
 }
+
+/// With the device memory that the plan asks for, and no byte more, a model with shared and frozen weights trains.
+#[test]
+fn what_the_plan_needs_is_enough_for_shared_and_frozen_weights() {
+    use stoker_core::DType;
+    use stoker_tests::odd::Odd;
+
+    for compute in [DType::F32, DType::BF16] {
+        for world in [1, 2] {
+            for stage in 0..4 {
+                for reshard_after_forward in [true, false] {
+                    let mut setup = Setup::new(world, stage);
+                    setup.device.compute = compute;
+                    setup.settings.reshard_after_forward = reshard_after_forward;
+                    setup.settings.pool_bytes = 1;
+                    setup.settings.device_memory_limit = Some(1);
+                    let train = |setup: &Setup| {
+                        let results = setup.run(|rank| {
+                            let device = rank.device();
+                            let model = rank.build(|device| Odd::new(true, device), None)?;
+                            (0..3).try_for_each(|step| rank.step(1e-2, || model.loss(step, 6, 0..6, &device)).map(drop))
+                        });
+                        results.into_iter().next().unwrap()
+                    };
+                    let refused = train(&setup).unwrap_err();
+                    let stoker_burn::Error::Engine(stoker_engine::Error::DoesNotFit { needed, .. }) = refused else {
+                        panic!("{refused}")
+                    };
+                    setup.settings.device_memory_limit = Some(needed);
+                    let what = format!("{compute} world {world} stage {stage} reshard {reshard_after_forward}");
+                    train(&setup).unwrap_or_else(|error| panic!("{what}: {error}"));
+                }
+            }
+        }
+    }
+}

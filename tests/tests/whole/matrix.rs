@@ -10,8 +10,16 @@ const STEPS: usize = 30;
 const BATCH: usize = 24;
 const LEARNING_RATE: f64 = 0.05;
 
-/// Bytes: one element; an element less than the largest gradient, as many, one more; more than anything.
-const BUCKETS: [u64; 5] = [4, 14 * 4, 15 * 4, 16 * 4, 1 << 30];
+/// Elements of the largest unit that is trained.
+const LARGEST: usize = 17;
+
+/// Bytes: one element; an element less than the largest gradient, padded for the ranks, as many, one more; more than
+/// anything.
+fn buckets(world: usize, stage: u8) -> [u64; 5] {
+    let parts = if stage == 0 { 1 } else { world };
+    let elements = (LARGEST.div_ceil(parts) * parts) as u64;
+    [4, (elements - 1) * 4, elements * 4, (elements + 1) * 4, 1 << 30]
+}
 
 fn setup(optimizer: &'static str, world: usize, stage: u8) -> Setup {
     let mut setup = Setup { optimizer, eps: 1e-3, alignment: 1, ..Setup::new(world, stage) };
@@ -61,7 +69,7 @@ fn matrix(optimizer: &'static str, stage: u8) {
             for world in [1, 2, 3] {
                 let mut same: Option<Vec<f64>> = None;
                 for overlap in [true, false] {
-                    for bucket_bytes in BUCKETS {
+                    for bucket_bytes in buckets(world, stage) {
                         seed += 1;
                         let mut setup = Setup { target, delays: Some(seed), ..setup(optimizer, world, stage) };
                         setup.settings.overlap = overlap;

@@ -45,7 +45,7 @@ fn the_norm_is_one_number_everywhere() {
             }
         }
     }
-    // By plain Burn, without the weight that two units share there is no such reference: see below for that.
+    // That it is the right number, too, is what the test below holds against plain Burn.
     let wanted = norms[0].0;
     assert!(wanted > 0.01);
     for (norm, what) in norms {
@@ -53,11 +53,10 @@ fn the_norm_is_one_number_everywhere() {
     }
 }
 
-fn parameters(setup: &Setup, rank: &Rank, model: &Chain, directory: &std::path::Path) -> Values {
+fn parameters(rank: &Rank, model: &Chain, directory: &std::path::Path) -> Values {
     let file = directory.join("model.safetensors");
     rank.save(model, &file).unwrap();
     let mut plain = chain(&stoker_tests::device());
-    let _ = setup;
     burn_store::ModuleSnapshot::load_from(&mut plain, &mut burn_store::SafetensorsStore::from_file(&file)).unwrap();
     plain::values(&plain)
 }
@@ -97,9 +96,9 @@ fn displacement(clipping: Clipping) -> (f64, Vec<f32>) {
     first(&setup, |rank| {
         let device = rank.device();
         let model = rank.build(chain, None).unwrap();
-        let before = parameters(&setup, rank, &model, directory.path());
+        let before = parameters(rank, &model, directory.path());
         let report = rank.step(1.0, || chain_loss(&model, 0, &device)).unwrap().report;
-        let after = parameters(&setup, rank, &model, directory.path());
+        let after = parameters(rank, &model, directory.path());
         let moved = before.values().flatten().zip(after.values().flatten()).map(|(before, after)| before - after);
         (report.gradient_norm, moved.collect())
     })
@@ -130,14 +129,48 @@ fn the_norm_is_that_of_plain_burn_and_clipping_keeps_to_its_limit() {
 }
 
 #[test]
-fn micro_batches_accumulate_and_an_update_without_any_is_refused() {
-    let setup = Setup::new(1, 3);
-    first(&setup, |rank| {
+fn an_update_without_a_micro_batch_is_refused() {
+    first(&Setup::new(1, 3), |rank| {
+        rank.build(chain, None).unwrap();
+        assert!(rank.update(0.1).unwrap_err().to_string().contains("without a micro-batch"));
+    });
+}
+
+#[test]
+fn an_evaluation_inside_a_step_is_refused() {
+    first(&Setup::new(1, 3), |rank| {
         let device = rank.device();
         let model = rank.build(chain, None).unwrap();
-        assert!(rank.update(0.1).unwrap_err().to_string().contains("without a micro-batch"));
-        let _ = (model, device);
+        let mut inside = String::new();
+        let _ = rank.step(1e-2, || {
+            inside = rank.evaluate(|| ()).unwrap_err().to_string();
+            chain_loss(&model, 0, &device)
+        });
+        assert!(inside.contains("inside the closure of another"), "{inside}");
     });
+}
+
+/// Ranks that accumulate unequally, or learn at different rates, would part without a word.
+#[test]
+fn ranks_that_mean_different_steps_are_told() {
+    for stage in 0..4 {
+        for unequal_rates in [false, true] {
+            let setup = Setup { timeout: std::time::Duration::from_secs(20), ..Setup::new(2, stage) };
+            let errors = setup.run(|rank| {
+                let device = rank.device();
+                let model = rank.build(chain, None).unwrap();
+                let number = rank.communicator().rank();
+                let micro_batches = if unequal_rates { 1 } else { 1 + number };
+                let train = || {
+                    (0..micro_batches)
+                        .try_for_each(|_| rank.accumulate(|| chain_loss(&model, 0, &device)).map(drop))?;
+                    rank.update(if unequal_rates { 1e-2 * (number + 1) as f64 } else { 1e-2 })
+                };
+                train().unwrap_err().to_string()
+            });
+            assert!(errors.iter().all(|error| error.contains("ranks disagree")), "stage {stage}: {errors:?}");
+        }
+    }
 }
 
 /// Two losses of one micro-batch, each with a backward of its own, are one loss that is their sum.
@@ -160,7 +193,7 @@ fn several_backwards_add_up() {
                 });
                 assert_eq!(report.unwrap().report.outcome, Outcome::Updated);
             }
-            parameters(&setup, rank, &model, directory.path())
+            parameters(rank, &model, directory.path())
         })
     };
     for (world, stage) in [(1, 0), (1, 3), (2, 1), (2, 2), (2, 3)] {
@@ -264,6 +297,62 @@ fn ranks_may_use_different_units() {
             }
         }
     }
+}
+
+#[derive(Module, Debug)]
+struct Block {
+    router: burn::nn::Linear,
+    expert: Unit<burn::nn::Linear>,
+}
+
+/// The same inside of another unit: the inner call has its place in the order although the outer one has not ended.
+#[test]
+fn a_rank_may_skip_a_unit_inside_of_another() {
+    let make = |device: &Device| {
+        let linear = || burn::nn::LinearConfig::new(4, 4).init(device);
+        let block = || Unit::new(Block { router: linear(), expert: Unit::new(linear()) });
+        [block(), block()]
+    };
+    let mut results: Vec<Values> = Vec::new();
+    for stage in 0..4 {
+        for (pool_bytes, overlap) in [(1, true), (1 << 20, true), (1, false)] {
+            let directory = tempfile::tempdir().unwrap();
+            let file = directory.path().join("model.safetensors");
+            let mut setup = Setup { eps: 1e-3, ..Setup::new(2, stage) };
+            setup.settings.pool_bytes = pool_bytes;
+            setup.settings.overlap = overlap;
+            setup.run(|rank| {
+                let device = rank.device();
+                let blocks = rank.build(make, None).unwrap();
+                for step in 0..4 {
+                    let chosen = (rank.communicator().rank() + step) % 2;
+                    rank.step(1e-2, || {
+                        let x = Tensor::<1>::from_floats([0.5, -0.25, 1.0, 0.125], &device).reshape([1, 4]);
+                        let x = blocks.iter().enumerate().fold(x, |x, (number, block)| {
+                            block.call(x, |block, x| {
+                                let x = block.router.forward(x);
+                                if number == chosen {
+                                    return block.expert.call(x, |expert, x| expert.forward(x));
+                                }
+                                block.expert.skip();
+                                x
+                            })
+                        });
+                        x.square().mean()
+                    })
+                    .unwrap();
+                }
+                rank.save(&blocks, &file).unwrap();
+            });
+            let mut plain = make(&stoker_tests::device());
+            burn_store::ModuleSnapshot::load_from(&mut plain, &mut burn_store::SafetensorsStore::from_file(&file))
+                .unwrap();
+            results.push(plain::values(&plain));
+        }
+    }
+    let initial = plain::values(&stoker_burn::init::initialise(make(&stoker_tests::device()), 7));
+    assert!(relative_distance(&results[0]["1.expert.weight"], &initial["1.expert.weight"]) > 1e-3);
+    assert!(results.iter().all(|result| *result == results[0]), "a stage or a schedule gives other bits");
 }
 
 /// Ranks that do not agree are told, with the calls that they made.
