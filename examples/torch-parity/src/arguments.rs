@@ -1,7 +1,9 @@
 //! The command line, and the settings that it makes.
 
 use crate::Result;
+use crate::error::Error;
 use std::path::PathBuf;
+use stoker::config::Compute;
 use stoker::{Settings, Sources};
 
 const AFTER_HELP: &str =
@@ -55,7 +57,15 @@ impl Arguments {
     /// The settings of the ranks. Those of model, data and optimizer are not used: the files have their own.
     pub(crate) fn settings(&self) -> Result<Settings> {
         let sources = Sources { profile: self.profile.clone(), overrides: self.all_overrides(), ..Sources::from_env() };
-        Ok(Settings::load(&sources)?.0)
+        let settings = Settings::load(&sources)?.0;
+        let other = |key, found: String| Err(Error::OtherNumbers { key, found });
+        if settings.precision.compute != Compute::F32 {
+            return other("precision.compute", settings.precision.compute.to_string());
+        }
+        if let Some(name) = settings.groups.keys().next() {
+            return other("groups", format!("not empty (`{name}`)"));
+        }
+        Ok(settings)
     }
 
     fn all_overrides(&self) -> Vec<String> {
@@ -65,6 +75,7 @@ impl Arguments {
         overrides.extend(given("run.ranks", self.ranks.map(|ranks| ranks.to_string())));
         // The file's batch is what counts; a setting that is not used must not conflict with the ranks.
         overrides.extend(given("train.batch_size", self.ranks.map(|ranks| ranks.max(1).to_string())));
+        overrides.extend(self.ranks.map(|_| "train.accumulation=1".to_owned()));
         overrides.extend(given("offload.name", self.offload.clone()));
         overrides.extend(given("schedule.overlap", self.overlap.map(|overlap| overlap.to_string())));
         overrides.extend(given("device.backend", self.backend.clone()));

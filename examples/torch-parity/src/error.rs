@@ -22,6 +22,14 @@ pub(crate) enum Error {
     /// The command line made no settings.
     #[error(transparent)]
     Settings(#[from] Box<stoker::config::Error>),
+    /// A setting under which nothing could be compared.
+    #[error("{key} is {found}; the files are trained in f32, with all parameters alike: leave it as it is by default")]
+    OtherNumbers {
+        /// The setting.
+        key: &'static str,
+        /// What it is.
+        found: String,
+    },
     /// A file is not a trajectory that can be followed.
     #[error("{}", .file.display())]
     File {
@@ -220,7 +228,7 @@ impl Error {
     /// The exit code of the program that ends with it.
     pub(crate) fn exit_code(&self) -> u8 {
         match self {
-            Error::Settings(_) | Error::File { .. } | Error::Uneven { .. } => exit::USAGE,
+            Error::Settings(_) | Error::OtherNumbers { .. } | Error::File { .. } | Error::Uneven { .. } => exit::USAGE,
             Error::Ranks { source, .. } => source.exit_code(),
             Error::Scratch(_) | Error::Print(_) => exit::FAILED,
         }

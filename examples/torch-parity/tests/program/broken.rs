@@ -129,3 +129,13 @@ fn a_wrong_command_line_is_refused() {
     #[cfg(not(feature = "libtorch"))]
     assert!(refused(&file, &["--backend", "libtorch"]).contains("build it with `--features libtorch`"));
 }
+
+#[test]
+fn settings_under_which_nothing_could_be_compared_are_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = computed().write(directory.path());
+    let said = refused(&file, &["--set", "precision.compute=bf16"]);
+    assert!(said.contains("precision.compute is bf16; the files are trained in f32"), "{said}");
+    let said = refused(&file, &["--set", "groups.head.match=*.bias"]);
+    assert!(said.contains("groups is not empty (`head`)"), "{said}");
+}
