@@ -262,6 +262,5 @@ pub(crate) fn rung_above(rung: Tensor<1>) -> Tensor<1> {
 pub(crate) fn place<const D: usize>(tensor: Tensor<D>) -> Place {
     let place = Arc::new(Mutex::new(Place::default()));
     let _same = <Dispatch as UnitOps>::place(tensor.into_dispatch(), place.clone());
-    let found = *place.lock().unwrap_or_else(PoisonError::into_inner);
-    found
+    *place.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -21,7 +21,7 @@ fn acts(seed: u64, disturbed: bool) -> Vec<Act> {
         let bits = values::next(&mut state);
         let micro_batches = [1, 1, 2, 3][(bits % 4) as usize];
         let evaluations = if disturbed { (bits >> 8) % 3 } else { 0 };
-        Act { micro_batches, evaluations: evaluations as usize, flushes: disturbed && (bits >> 16) % 5 == 0 }
+        Act { micro_batches, evaluations: evaluations as usize, flushes: disturbed && (bits >> 16).is_multiple_of(5) }
     };
     (0..300).map(act).collect()
 }
