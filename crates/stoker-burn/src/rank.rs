@@ -42,6 +42,8 @@ struct Built {
     shared: Arc<Shared>,
     sharded: HashMap<String, Sharded>,
     statistics: Option<ShareStatistics>,
+    /// Whether any parameter is trained.
+    trains: bool,
     /// Backwards since the last update.
     micro_batches: AtomicU32,
     /// Whether a closure of the user's runs.
@@ -187,6 +189,7 @@ impl Rank {
             shared,
             sharded,
             statistics,
+            trains: trainable.contains(&true),
             micro_batches: AtomicU32::new(0),
             busy: AtomicBool::new(false),
         });
@@ -224,6 +227,11 @@ impl Rank {
         let built = self.built()?;
         let result = catch(
             || {
+                if !built.trains {
+                    return Err(Error::Misuse(
+                        "all parameters are frozen, so there is nothing to train; evaluate the model, or free some of them",
+                    ));
+                }
                 built.shared.set_mode(Mode::Training)?;
                 let loss = built.alone(loss)?.cast(DType::F32);
                 let value = f64::from(loss.clone().into_scalar::<f32>());
@@ -237,8 +245,9 @@ impl Rank {
     }
 
     /// The backward of one more loss of a micro-batch, inside [`accumulate`](Self::accumulate) or [`step`](Self::step): its
-    /// gradients are added to those of the loss that is returned there. It takes in the unit calls since the last
-    /// backward; as ever in Burn, what it has walked cannot be walked again.
+    /// gradients are added to those of the loss that is returned there. It takes in all unit calls since the
+    /// last backward, and what was walked once cannot be walked again: make the calls of the next loss after it, or return
+    /// the sum of the losses.
     ///
     /// # Panics
     /// Unwinds with a typed payload, as [`Unit::call`](crate::Unit::call) does; also when no model was built.
@@ -246,6 +255,15 @@ impl Rank {
         match self.built() {
             Ok(built) => backward(&built.shared, loss.cast(DType::F32)),
             Err(error) => raise(error),
+        }
+    }
+
+    /// Ends the work of all ranks: nobody waits for this one, and it refuses whatever comes. For errors between steps, or
+    /// between the micro-batches of one.
+    pub fn give_up(&self, reason: &str) {
+        match self.built.get() {
+            Some(built) => with_engine!(&mut *built.shared.engine(), engine => engine.stop(reason)),
+            None => self.plugins.communicator.abort(reason),
         }
     }
 
@@ -366,11 +384,7 @@ impl Rank {
     /// An error ends the work of all ranks: they are told.
     fn report<T>(&self, result: Result<T>) -> Result<T> {
         if let Err(error) = &result {
-            let reason = error.to_string();
-            match self.built.get() {
-                Some(built) => with_engine!(&mut *built.shared.engine(), engine => engine.stop(&reason)),
-                None => self.plugins.communicator.abort(&reason),
-            }
+            self.give_up(&error.to_string());
         }
         result
     }

@@ -34,7 +34,7 @@ impl<B: Bridge> Engine<B> {
     /// The call is over: the slab may go when its bytes are wanted.
     pub fn end_call(&mut self, unit: UnitId) {
         // What fails until the next call is not the unit's doing.
-        self.phase = "after forward";
+        self.phase = "what follows the forward";
         let hold = self.hold(unit);
         hold.calls = hold.calls.saturating_sub(1);
     }

@@ -156,7 +156,7 @@ impl Rank {
     /// ```
     ///
     /// # Errors
-    /// The first micro-batch that is an error; as [`stoker_burn::Rank::accumulate`] and [`stoker_burn::Rank::update`];
+    /// The first micro-batch that is an error, after which no rank can go on; as [`stoker_burn::Rank::accumulate`] and [`stoker_burn::Rank::update`];
     /// [`Error::Misuse`] if the learning rate depends on the number of steps and nobody said it, or if there is no
     /// micro-batch.
     pub fn step_over<B>(
@@ -167,7 +167,7 @@ impl Rank {
         let learning_rate = self.learning_rate()?;
         let (mut sum, mut count) = (0.0, 0u32);
         for batch in micro_batches {
-            let batch = batch?;
+            let batch = batch.inspect_err(|error| self.burn.give_up(&error.chain()))?;
             sum += self.burn.accumulate(|| loss(batch))?;
             count += 1;
         }

@@ -1,6 +1,7 @@
 //! Tests of the whole, in one program: linking Burn takes long.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "test code reports by panicking")]
 
+mod arrangements;
 mod chains;
 mod exactness;
 mod faults;

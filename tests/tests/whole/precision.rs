@@ -92,7 +92,7 @@ fn an_infinity_on_one_rank_skips_the_step_on_all() {
 }
 
 /// A run with a skipped step ends with the same bits as one without that step: nothing of it is left, in moments and
-/// counters neither.
+/// counters neither. (Running statistics are the forward's own: what a batch norm has seen it has seen.)
 #[test]
 fn a_skipped_step_leaves_no_trace() {
     for compute in TYPES {
