@@ -77,6 +77,10 @@ pub(crate) fn save<M: Module>(
     }
     let file = path.display().to_string();
     let failed = |problem: String| Error::WeightsFile { file: file.clone(), problem };
+    // The file is put in place by renaming it, which would replace a device or fail on a directory.
+    if std::fs::metadata(path).is_ok_and(|found| !found.is_file()) {
+        return Err(failed("something that is no regular file is there; choose another path".to_owned()));
+    }
     let (scratch, reserved) = burn_store::burn_pack::AtomicFile::create(path).map_err(|e| failed(e.to_string()))?;
     // The writer opens the path itself.
     drop(reserved);

@@ -34,6 +34,8 @@ pub(crate) enum Wanted {
     NotNegative,
     /// A number above 0, up to this one.
     Positive(f64),
+    /// A number from the first to the second.
+    Between(f64, f64),
     /// An amount of memory, at least so many bytes.
     Bytes(i64),
     Choice(&'static [&'static str]),
@@ -47,6 +49,8 @@ const ANY: i64 = i64::MAX;
 const COUNT: i64 = u32::MAX as i64;
 /// Far more than keeps any gradient in the range of f16.
 const LARGEST_SCALE: f64 = 4_294_967_296.0;
+/// A smaller one has no use, and the reciprocal of one that is much smaller is no f32.
+const SMALLEST_SCALE: f64 = 1e-6;
 
 pub(crate) const fn field(section: &'static str, name: &'static str, wanted: Wanted) -> Field {
     Field { section, name, wanted }
@@ -89,12 +93,12 @@ pub(crate) const FIELDS: &[Field] = &[
     field("precision", "compute", Wanted::Choice(Compute::WORDS)),
     field("precision", "gradients", Wanted::Choice(Gradients::WORDS)),
     field("precision", "loss_scale", Wanted::Choice(LossScale::WORDS)),
-    field("precision", "static_scale", Wanted::Positive(LARGEST_SCALE)),
+    field("precision", "static_scale", Wanted::Between(SMALLEST_SCALE, LARGEST_SCALE)),
     field("precision", "initial_scale_power", Wanted::Integer(0, 32)),
     field("precision", "scale_window", Wanted::Integer(1, COUNT)),
     field("precision", "hysteresis", Wanted::Integer(1, COUNT)),
     field("precision", "consecutive_hysteresis", Wanted::Bool),
-    field("precision", "minimum_scale", Wanted::Positive(LARGEST_SCALE)),
+    field("precision", "minimum_scale", Wanted::Between(SMALLEST_SCALE, LARGEST_SCALE)),
     field("precision", "max_consecutive_skips", Wanted::Integer(0, COUNT)),
     field("device", "backend", Wanted::Choice(Backend::WORDS)),
     field("device", "memory_limit", Wanted::Bytes(0)),
@@ -173,6 +177,7 @@ impl Wanted {
             }
             Wanted::NotNegative => OptionValue::Float(number(value).filter(|v| v.is_finite() && *v >= 0.0)?),
             Wanted::Positive(max) => OptionValue::Float(number(value).filter(|v| *v > 0.0 && *v <= *max)?),
+            Wanted::Between(min, max) => OptionValue::Float(number(value).filter(|v| *v >= *min && *v <= *max)?),
             Wanted::Bytes(min) => {
                 let bytes = match value {
                     OptionValue::Text(text) => parse_bytes(text).and_then(|bytes| i64::try_from(bytes).ok()),
@@ -210,6 +215,7 @@ impl fmt::Display for Wanted {
             Wanted::Integer(min, max) => OptionKind::Integer { min, max }.fmt(f),
             Wanted::NotNegative => f.write_str("a number from 0 on"),
             Wanted::Positive(max) => write!(f, "a number above 0, at most {max}"),
+            Wanted::Between(min, max) => write!(f, "a number from {min} to {max}"),
             Wanted::Bytes(min) if min > 0 => write!(f, "{}, at least {min} bytes", OptionKind::Bytes),
             Wanted::Bytes(_) => OptionKind::Bytes.fmt(f),
             Wanted::Choice(words) => OptionKind::Choice(words).fmt(f),
@@ -233,6 +239,8 @@ mod tests {
         assert_eq!(Wanted::NotNegative.read(&float(f64::INFINITY)), None);
         assert_eq!(Wanted::NotNegative.read(&float(f64::NAN)), None);
         assert_eq!(Wanted::Positive(1e9).read(&float(0.0)), None);
+        assert_eq!(Wanted::Between(0.5, 2.0).read(&OptionValue::Integer(2)), Some(float(2.0)));
+        assert_eq!(Wanted::Between(0.5, 2.0).read(&float(0.49)), None);
         assert_eq!(Wanted::Bytes(4).read(&OptionValue::Text("1 KiB".into())), Some(OptionValue::Integer(1024)));
         assert_eq!(Wanted::Bytes(4).read(&OptionValue::Integer(3)), None);
         assert_eq!(Wanted::Bytes(0).read(&OptionValue::Integer(-1)), None);

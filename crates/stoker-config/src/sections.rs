@@ -142,7 +142,7 @@ pub struct Precision {
     pub gradients: Gradients,
     /// How the loss is scaled; see [`Precision::effective_loss_scale`].
     pub loss_scale: LossScale,
-    /// The static scale; above 0, at most 2^32.
+    /// The static scale; from 1e-6 to 2^32.
     pub static_scale: f64,
     /// The dynamic scale begins at 2 to this power, 0 to 32.
     pub initial_scale_power: u32,
@@ -152,7 +152,7 @@ pub struct Precision {
     pub hysteresis: u32,
     /// Whether every good step restores the hysteresis.
     pub consecutive_hysteresis: bool,
-    /// The dynamic scale does not fall below this; above 0, at most 2^32.
+    /// The dynamic scale does not fall below this; from 1e-6 to 2^32.
     pub minimum_scale: f64,
     /// The run ends when so many steps in a row are skipped; 0 for never.
     pub max_consecutive_skips: u32,

@@ -106,6 +106,9 @@ impl<B: Bridge> Engine<B> {
                     "the loss scale is still falling: lower precision.initial_scale_power, or raise \
                      precision.max_consecutive_skips"
                 }
+                LossScale::Static(scale) if scale > 1.0 => {
+                    "lower precision.static_scale, or take loss_scale = \"dynamic\""
+                }
                 _ if self.units.iter().any(|unit| unit.dtype != DType::F32) => {
                     "lower the learning rate, or compute in f32 to see whether the range of the type is the cause"
                 }

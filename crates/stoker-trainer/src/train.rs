@@ -84,7 +84,8 @@ fn train_rank<M: Module + Classifier + 'static>(
     Ok(RankReport { fitted, parameters: models::count(&model), peaks: rank.ledger()?.peaks(), moved: rank.moved()? })
 }
 
-/// Makes sure that the directory of a file that will be written is there: better known before the work than after it.
+/// Makes sure that a file can be written: that its directory is there, and that nothing but a file is in its place, which
+/// it would replace. Better known before the work than after it.
 ///
 /// # Errors
 /// [`Error::Write`].
@@ -92,9 +93,15 @@ pub fn check_directory_of(path: &Path) -> Result<()> {
     let directory = directory_of(path);
     let failed = |source| Error::Write { path: path.to_owned(), source };
     match std::fs::metadata(directory) {
-        Ok(found) if found.is_dir() => Ok(()),
-        Ok(_) => Err(failed(std::io::Error::other(format!("{} is no directory", directory.display())))),
-        Err(error) => Err(failed(error)),
+        Ok(found) if found.is_dir() => {}
+        Ok(_) => return Err(failed(std::io::Error::other(format!("{} is no directory", directory.display())))),
+        Err(error) => return Err(failed(error)),
+    }
+    match std::fs::metadata(path) {
+        Ok(found) if !found.is_file() => {
+            Err(failed(std::io::Error::other("something that is no regular file is there; choose another path")))
+        }
+        _ => Ok(()),
     }
 }
 

@@ -87,6 +87,8 @@ fn the_directory_of_a_file_is_looked_for() {
     let file = dir.path().join("file");
     std::fs::write(&file, "").unwrap();
     assert!(check_directory_of(&file).is_ok());
+    let error = check_directory_of(dir.path()).unwrap_err();
+    assert!(error.chain().contains("no regular file is there"), "{error:?}");
     let error = check_directory_of(&file.join("below")).unwrap_err();
     assert!(error.chain().contains("is no directory") || error.chain().contains("Not a directory"), "{error:?}");
 }

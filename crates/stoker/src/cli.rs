@@ -13,8 +13,8 @@ pub(crate) struct Arguments {
 }
 
 const EXIT_CODES: &str = "Exit codes: 0 done, 1 other errors, 2 wrong configuration or usage, 3 the model does not \
-                          fit, 4 a rank was lost or late, 5 data or weights are missing or damaged, 6 every step is \
-                          skipped.
+                          fit, 4 a rank was lost or late, 5 data or weights are missing or damaged, 6 too many \
+                          steps in a row were skipped.
 RUST_LOG=info (or debug) logs to standard error.";
 
 #[derive(Debug, Subcommand)]
