@@ -23,6 +23,7 @@ const UNKNOWN: usize = i32::MAX as usize;
 /// ```
 /// use stoker_config::{Settings, Sources};
 /// use stoker_trainer::Schedule;
+/// # use {stoker_cpu_offload as _, stoker_optimizers as _, stoker_partitioners as _, stoker_threads as _};
 ///
 /// let overrides = ["schedule=linear", "base=0.5", "end=0.25"].map(|key| format!("learning_rate.{key}"));
 /// let (settings, _) = Settings::load(&Sources { overrides: overrides.to_vec(), ..Sources::default() })?;
