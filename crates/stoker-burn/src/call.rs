@@ -63,10 +63,7 @@ fn train<M: Module, I: Flow, O: Flow>(link: &UnitLink, template: &M, input: I, f
     let depth = place.depth.max(call.shared.depth_reached());
     let mark = tracked_mark(call, depth);
     let live = template.clone().map(&mut Live { link, mark: mark.clone() });
-    let output = current::within(&call.shared, || forward(&live, input));
-    // Nothing but the graph may keep views of the slab from here on.
-    drop(live);
-    call.end();
+    let output = run(call, live, input, forward);
     // Deeper than the calls of units inside it as well, also where nobody uses their outputs.
     let depth = deepest(&output).depth.max(depth + GATHERED).max(call.shared.depth_reached());
     end(call, mark, depth);
@@ -89,10 +86,7 @@ fn untracked<M: Module, I: Flow, O: Flow>(
     let call = &link.call;
     call.begin(false);
     let live = template.clone().map(&mut Live { link, mark: Tensor::zeros([1], &call.shared.device) });
-    let output = current::within(&call.shared, || forward(&live, input));
-    drop(live);
-    call.end();
-    output
+    run(call, live, input, forward)
 }
 
 fn evaluate<M: Module, I: Flow, O: Flow>(
@@ -108,7 +102,13 @@ fn evaluate<M: Module, I: Flow, O: Flow>(
     // `valid` turns training behaviour off: batch-norm uses its running statistics, dropout does nothing.
     let live = template.clone().map(&mut Live { link, mark }).valid();
     let input = cast(input.map_floats(&mut WithoutAutodiff), link.input);
+    run(call, live, input, forward)
+}
+
+/// Runs `forward` on the module with its parameters at hand, and ends the call.
+fn run<M, I, O>(call: &CallHandle, live: M, input: I, forward: impl FnOnce(&M, I) -> O) -> O {
     let output = current::within(&call.shared, || forward(&live, input));
+    // Nothing but the graph may keep views of the slab from here on.
     drop(live);
     call.end();
     output

@@ -63,6 +63,7 @@ impl<B: Bridge> Engine<B> {
         let mut pending: Vec<bool> = (0..self.units.len()).map(|unit| self.buckets[unit].is_some()).collect();
         let (rank, world) = (self.plugins.communicator.rank(), self.plugins.communicator.world());
         let own = places.iter().position(|&(unit, parameter)| self.units[unit].gradient.not_finite[parameter]);
+        // In range here and below: a communicator's rank is below its world, and `places` was made of these units.
         let mut culprits = vec![None; world];
         culprits[rank] = own;
         if world > 1 {
