@@ -16,9 +16,7 @@ fn allowed(name: &str) -> Option<Vec<&'static str>> {
         "stoker-trainer" => vec!["stoker-core", "stoker-engine", "stoker-burn", "stoker-config", "stoker-data"],
         plugin if PLUGINS.contains(&plugin) => vec!["stoker-core", "stoker-kernels"],
         // What a user's program knows.
-        "own-model" | "own-offload-target" => vec!["stoker"],
-        // Composes ranks by hand, below the facade's `launch`.
-        "torch-parity" => vec!["stoker", "stoker-burn"],
+        "own-model" | "own-offload-target" | "torch-parity" => vec!["stoker"],
         // The facade and the tests compose everything.
         "stoker" | "stoker-tests" => return None,
         other => panic!("crate `{other}` is new: say in xtask/src/arrows.rs what it may depend on"),

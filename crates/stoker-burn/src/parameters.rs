@@ -54,7 +54,8 @@ pub(crate) struct Said {
 /// Rules whose patterns were read.
 pub(crate) struct Resolver<'a> {
     groups: Vec<(&'a ParameterGroup, Vec<glob::Pattern>)>,
-    used: Vec<bool>,
+    /// Which patterns of each group have fitted a parameter.
+    used: Vec<Vec<bool>>,
     decay_vectors: bool,
 }
 
@@ -71,7 +72,8 @@ impl<'a> Resolver<'a> {
             Ok((group, patterns.collect::<Result<Vec<_>>>()?))
         };
         let groups = rules.groups.iter().map(read).collect::<Result<Vec<_>>>()?;
-        Ok(Self { used: vec![false; groups.len()], groups, decay_vectors: rules.decay_vectors })
+        let used = groups.iter().map(|(_, patterns)| vec![false; patterns.len()]).collect();
+        Ok(Self { used, groups, decay_vectors: rules.decay_vectors })
     }
 
     /// # Errors
@@ -79,10 +81,15 @@ impl<'a> Resolver<'a> {
     pub(crate) fn said_of(&mut self, parameter: &ParameterSpec) -> Result<Said> {
         let mut fitting = None;
         for ((group, patterns), used) in self.groups.iter().zip(&mut self.used) {
-            if !patterns.iter().any(|pattern| pattern.matches(&parameter.path)) {
+            let mut fits = false;
+            for (pattern, used) in patterns.iter().zip(used) {
+                let matches = pattern.matches(&parameter.path);
+                *used |= matches;
+                fits |= matches;
+            }
+            if !fits {
                 continue;
             }
-            *used = true;
             if let Some(other) = fitting.replace(*group) {
                 return Err(Error::TwoGroups {
                     path: parameter.path.clone(),
@@ -101,12 +108,15 @@ impl<'a> Resolver<'a> {
         Ok(Said { rule, frozen: group.frozen })
     }
 
-    /// A group that fits no parameter is a mistake.
+    /// A group that fits no parameter is a mistake; a pattern that does not may be one for other models, and is told.
     ///
     /// # Errors
     /// [`Error::EmptyGroup`].
     pub(crate) fn all_used<'p>(&self, paths: impl Iterator<Item = &'p str>) -> Result<()> {
-        let unused = self.groups.iter().zip(&self.used).find(|(_, used)| !**used);
+        for (group, pattern) in self.unused_patterns() {
+            tracing::warn!(group, pattern, "a pattern fits no parameter of this model; look for a typing error");
+        }
+        let unused = self.groups.iter().zip(&self.used).find(|(_, used)| !used.contains(&true));
         let Some(((group, _), _)) = unused else { return Ok(()) };
         let paths: Vec<_> = paths.collect();
         // A pattern stands for a part of a path: compare it with as much of each.
@@ -121,6 +131,14 @@ impl<'a> Resolver<'a> {
             group: group.name.clone(),
             patterns: group.patterns.clone(),
             example: nearest.or_else(|| paths.first().copied()).unwrap_or_default().to_owned(),
+        })
+    }
+
+    /// Group and pattern of those that fitted nothing.
+    fn unused_patterns(&self) -> impl Iterator<Item = (&'a str, &'a str)> {
+        self.groups.iter().zip(&self.used).flat_map(|((group, _), used)| {
+            let patterns = group.patterns.iter().zip(used);
+            patterns.filter(|(_, used)| !**used).map(|(pattern, _)| (group.name.as_str(), pattern.as_str()))
         })
     }
 }
@@ -158,6 +176,17 @@ mod tests {
         assert_eq!(said("head.weight", 2), (0.5, Some(0.1), false));
         assert_eq!(said("head.bias", 1), (1.0, Some(0.0), false));
         assert_eq!(said("other.weight", 2), (1.0, None, false));
+        assert!(resolver.all_used(std::iter::empty()).is_ok());
+    }
+
+    #[test]
+    fn a_pattern_that_fits_nothing_is_told() {
+        let mut two = group("a", "*.bias", None);
+        two.patterns.push("haed.*".to_owned());
+        let rules = ParameterRules { groups: vec![two], decay_vectors: true };
+        let mut resolver = Resolver::new(&rules).unwrap();
+        resolver.said_of(&spec("head.bias", 1)).unwrap();
+        assert_eq!(resolver.unused_patterns().collect::<Vec<_>>(), [("a", "haed.*")]);
         assert!(resolver.all_used(std::iter::empty()).is_ok());
     }
 

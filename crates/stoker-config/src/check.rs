@@ -110,10 +110,10 @@ impl<'a> Merged<'a> {
     }
 
     /// Replaces names of plugins and of their options, and of groups, by those that they mean: the environment has no
-    /// capitals and no `-`, so a name is written there without them.
+    /// capitals, and letters and `_` only, so a name is written there with `_` for what else it has.
     fn restore_names(&self, path: &mut [String]) {
         fn restore(given: &mut String, names: &[&str]) {
-            let meant = || names.iter().find(|name| name.to_lowercase().replace('-', "_") == *given);
+            let meant = || names.iter().find(|name| name.to_lowercase().replace(['-', ':', '.'], "_") == *given);
             if !names.contains(&given.as_str())
                 && let Some(name) = meant()
             {
@@ -169,6 +169,7 @@ impl<'a> Merged<'a> {
             [section, group, ..] if !group.is_empty() => nearest(section, [groups::SECTION]).map(|_| group.as_str()),
             _ => None,
         };
+        let own = own.filter(|own| !self.groups.names().any(|name| name == *own));
         for group in self.groups.names().chain(own) {
             keys.extend(groups::FIELDS.iter().map(|field| groups::path(group, field.name)));
         }

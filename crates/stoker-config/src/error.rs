@@ -3,6 +3,7 @@
 use crate::Layer;
 use std::fmt;
 use std::path::PathBuf;
+use stoker_core::error::did_you_mean;
 
 /// A result of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -135,8 +136,4 @@ impl fmt::Display for Setting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "`{}` is {} (from {})", self.key, self.found, self.layer)
     }
-}
-
-fn did_you_mean(nearest: &Option<String>) -> String {
-    nearest.as_ref().map_or_else(String::new, |name| format!(", did you mean `{name}`?"))
 }

@@ -166,7 +166,8 @@ fn calls(before: &[String]) -> String {
     }
 }
 
-fn did_you_mean(nearest: &Option<String>) -> String {
+/// The end of a message that has a [`nearest`] candidate, or nothing.
+pub fn did_you_mean(nearest: &Option<String>) -> String {
     nearest.as_ref().map_or_else(String::new, |name| format!(" (did you mean `{name}`?)"))
 }
 
@@ -183,6 +184,20 @@ pub fn nearest<'a>(given: &str, candidates: impl IntoIterator<Item = &'a str>) -
         .filter(|(score, _)| *score > 0.5)
         .max_by(|a, b| a.0.total_cmp(&b.0))
         .map(|(_, candidate)| candidate.to_owned())
+}
+
+/// An error and its causes on one line.
+///
+/// Errors here say only their own part each: their sources have the rest.
+///
+/// ```
+/// let cause = std::io::Error::other("the cause");
+/// let error = stoker_core::Error::Plugin { plugin: "p".to_owned(), doing: "working".to_owned(), source: cause.into() };
+/// assert_eq!(stoker_core::error::chain(&error), format!("{error}: the cause"));
+/// ```
+pub fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+    let causes = std::iter::successors(error.source(), |cause| cause.source());
+    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }
 
 /// The text that a panic was raised with, from its payload.

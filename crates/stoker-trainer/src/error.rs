@@ -186,14 +186,7 @@ impl Error {
 
     /// The error and its causes on one line.
     pub fn chain(&self) -> String {
-        let mut text = self.to_string();
-        let mut error: &dyn std::error::Error = self;
-        while let Some(source) = error.source() {
-            text.push_str(": ");
-            text.push_str(&source.to_string());
-            error = source;
-        }
-        text
+        stoker_core::error::chain(self)
     }
 }
 

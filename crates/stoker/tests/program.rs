@@ -152,7 +152,7 @@ fn an_unknown_key_is_a_wrong_usage_with_the_nearest_key() {
     let (code, stdout, stderr) = run(stoker(&["train", "--set", "zero.stagee=2"]));
     assert_eq!((code, stdout.as_str()), (2, ""));
     assert!(
-        stderr.starts_with("error: unknown key `zero.stagee` (from --set), did you mean `zero.stage`?"),
+        stderr.starts_with("error: unknown key `zero.stagee` (from --set) (did you mean `zero.stage`?)"),
         "{stderr}"
     );
     assert_eq!(run(stoker(&["train", "--profil", "offload"])).0, 2);
@@ -266,14 +266,17 @@ fn the_built_in_data_set_is_used_with_a_notice_if_there_is_no_other() {
 #[test]
 fn settings_are_shown_with_where_they_come_from() {
     let show = ["config", "show", "--profile", "offload", "--ranks", "4", "--set", "train.batch_size=8"];
-    let mut command = stoker(&show);
+    let mut command = with_settings(stoker(&show), ["optimizer.name=burn:sgd"]);
     command.env("STOKER__RUN__SEED", "7");
+    command.env("STOKER__OPTIMIZER__BURN_SGD__NESTEROV", "true");
     let (code, stdout, stderr) = run(command);
     assert_eq!(code, 0, "{stderr}");
     let shown = |text: &str| stdout.lines().any(|line| line.split_whitespace().collect::<Vec<_>>().join(" ") == text);
     assert!(shown("ranks = 4 # from --set"), "{stdout}");
     assert!(shown("seed = 7 # from environment STOKER__RUN__SEED"), "{stdout}");
     assert!(shown("stage = 3 # from profile offload"), "{stdout}");
+    // Names that a shell's variable cannot have are written there with `_`.
+    assert!(shown("nesterov = true # from environment STOKER__OPTIMIZER__BURN_SGD__NESTEROV"), "{stdout}");
 
     let (code, stdout, stderr) = run(stoker(&["config", "show", "--json", "--config", "/dev/null/none.toml"]));
     assert_eq!((code, stdout.as_str()), (2, ""), "{stderr}");

@@ -65,6 +65,9 @@ impl Arguments {
         if let Some(name) = settings.groups.keys().next() {
             return other("groups", format!("not empty (`{name}`)"));
         }
+        if !settings.parameters.decay_vectors {
+            return other("parameters.decay_vectors", "false".to_owned());
+        }
         Ok(settings)
     }
 

@@ -1,7 +1,6 @@
 //! What can go wrong, and the exit code of each.
 
 use std::path::PathBuf;
-use stoker_burn::Error as BurnError;
 
 /// A result of this program.
 pub(crate) type Result<T> = std::result::Result<T, Error>;
@@ -56,13 +55,13 @@ pub(crate) enum Error {
     /// Files between the program and its ranks.
     #[error("a temporary file could not be written to {}; set TMPDIR to a directory that is writable and has room", std::env::temp_dir().display())]
     Scratch(#[source] std::io::Error),
-    /// The ranks could not be started.
+    /// The ranks could not be started, or failed.
     #[error("{}", .file.display())]
     Ranks {
         /// The file that they were to follow.
         file: PathBuf,
         /// Why.
-        source: Box<RankError>,
+        source: Box<stoker::Error>,
     },
     /// The result could not be shown.
     #[error("cannot write to standard output")]
@@ -95,7 +94,7 @@ pub(crate) enum Problem {
         wanted: &'static str,
     },
     /// `spec` names a network that this program does not know.
-    #[error("`model` of `spec` is \"{found}\"{}; this program has: {}", did_you_mean(.nearest), .known.join(", "))]
+    #[error("`model` of `spec` is \"{found}\"{}; this program has: {}", stoker::core::error::did_you_mean(.nearest), .known.join(", "))]
     Network {
         /// The name.
         found: String,
@@ -159,65 +158,6 @@ pub(crate) enum Problem {
     },
 }
 
-/// What ranks failed with.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum RankError {
-    /// A plugin could not be made.
-    #[error(transparent)]
-    Plugin(Box<stoker::core::Error>),
-    /// Settings that no rank can have.
-    #[error("{key} is {found}; {wanted}")]
-    Setting {
-        /// The key.
-        key: &'static str,
-        /// Its value.
-        found: String,
-        /// What would do.
-        wanted: &'static str,
-    },
-    /// A thread could not be started.
-    #[error("the thread of rank {rank} could not be started; run fewer ranks or allow more threads")]
-    Thread {
-        /// The rank.
-        rank: usize,
-        /// Why.
-        source: std::io::Error,
-    },
-    /// A rank failed in its work.
-    #[error("rank {rank} failed")]
-    Work {
-        /// The rank.
-        rank: usize,
-        /// Why.
-        source: Box<BurnError>,
-    },
-    /// A rank panicked outside of a step.
-    #[error("rank {rank} panicked: {message}")]
-    Panicked {
-        /// The rank.
-        rank: usize,
-        /// The panic's message.
-        message: String,
-    },
-}
-
-// Boxed: they are large, and a `Result` is as large as its error.
-impl From<stoker::core::Error> for RankError {
-    fn from(error: stoker::core::Error) -> Self {
-        Self::Plugin(Box::new(error))
-    }
-}
-
-impl RankError {
-    fn exit_code(&self) -> u8 {
-        match self {
-            RankError::Plugin(_) | RankError::Setting { .. } => exit::USAGE,
-            RankError::Work { source, .. } if matches!(**source, BurnError::BackendMissing { .. }) => exit::USAGE,
-            RankError::Work { .. } | RankError::Thread { .. } | RankError::Panicked { .. } => exit::FAILED,
-        }
-    }
-}
-
 impl From<stoker::config::Error> for Error {
     fn from(error: stoker::config::Error) -> Self {
         Self::Settings(Box::new(error))
@@ -229,24 +169,8 @@ impl Error {
     pub(crate) fn exit_code(&self) -> u8 {
         match self {
             Error::Settings(_) | Error::OtherNumbers { .. } | Error::File { .. } | Error::Uneven { .. } => exit::USAGE,
-            Error::Ranks { source, .. } => source.exit_code(),
-            Error::Scratch(_) | Error::Print(_) => exit::FAILED,
+            Error::Ranks { source, .. } if source.exit_code() == stoker::exit::USAGE => exit::USAGE,
+            Error::Ranks { .. } | Error::Scratch(_) | Error::Print(_) => exit::FAILED,
         }
     }
-
-    /// The error and its causes on one line.
-    pub(crate) fn chain(&self) -> String {
-        let mut text = self.to_string();
-        let mut error: &dyn std::error::Error = self;
-        while let Some(source) = error.source() {
-            text.push_str(": ");
-            text.push_str(&source.to_string());
-            error = source;
-        }
-        text
-    }
-}
-
-fn did_you_mean(nearest: &Option<String>) -> String {
-    nearest.as_ref().map_or_else(String::new, |name| format!(" (did you mean \"{name}\"?)"))
 }

@@ -9,7 +9,6 @@
 //! | file | idea |
 //! |---|---|
 //! | `arguments` | settings from a profile, with options of the program's own over it |
-//! | `ranks` | ranks composed by hand, of plugins chosen by name |
 //! | `training` | a loop over [`Rank::accumulate`](stoker_burn::Rank::accumulate) and `update`: accumulation, clipping, warm-up |
 //! | `networks` | models of units |
 //! | `names` | weights of PyTorch in Burn's layout, in and out |
@@ -23,7 +22,6 @@ mod comparison;
 mod error;
 mod names;
 mod networks;
-mod ranks;
 mod spec;
 mod table;
 mod tensors;
@@ -35,6 +33,7 @@ use clap::Parser;
 use error::{Error, Result, exit};
 use std::io::{ErrorKind, Write};
 use std::process::ExitCode;
+use stoker::core::error::chain;
 use trajectory::Trajectory;
 
 fn main() -> ExitCode {
@@ -44,7 +43,7 @@ fn main() -> ExitCode {
         Ok(false) => ExitCode::from(exit::OVER),
         Err(error) => {
             // If nobody reads it, the exit code still says it.
-            let _ = writeln!(std::io::stderr().lock(), "error: {}", error.chain());
+            let _ = writeln!(std::io::stderr().lock(), "error: {}", chain(&error));
             ExitCode::from(error.exit_code())
         }
     }

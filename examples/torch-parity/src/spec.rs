@@ -120,7 +120,7 @@ mod tests {
     }
 
     fn chain(problem: Problem) -> String {
-        crate::Error::File { file: "f".into(), source: Box::new(problem) }.chain()
+        stoker::core::error::chain(&problem)
     }
 
     #[test]

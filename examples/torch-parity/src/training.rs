@@ -2,17 +2,14 @@
 
 use crate::error::{Error, Problem, Result};
 use crate::networks::{BnNet, Network};
-use crate::ranks;
 use crate::tensors::Tensors;
 use crate::trajectory::{Trajectory, Way};
 use burn::module::Module;
 use burn::tensor::Device;
 use std::path::Path;
 use stoker::config::PluginChoice;
-use stoker::engine::Clipping;
 use stoker::models::LeNetConfig;
-use stoker::{Classifier, Settings, cross_entropy};
-use stoker_burn::Rank;
+use stoker::{Classifier, Rank, Settings, cross_entropy, launch};
 
 /// What came of it.
 #[derive(Debug)]
@@ -39,7 +36,10 @@ pub(crate) struct Seen {
 pub(crate) fn train(trajectory: &Trajectory, settings: &Settings) -> Result<Trained> {
     let optimizer = &trajectory.spec.optimizer;
     let optimizer = PluginChoice { name: optimizer.name.clone(), options: optimizer.options() };
-    let settings = Settings { optimizer, ..settings.clone() };
+    let mut settings = Settings { optimizer, ..settings.clone() };
+    // 0 clips nothing.
+    settings.train.clip_norm = trajectory.spec.gradient_clipping.unwrap_or(0.0);
+    settings.train.clip_value = 0.0;
     let scratch = tempfile::tempdir().map_err(Error::Scratch)?;
     let (first, last) = (scratch.path().join("first.safetensors"), scratch.path().join("last.safetensors"));
     trajectory.write_first(&first)?;
@@ -61,26 +61,25 @@ fn on_ranks<M: Module + Classifier + 'static>(
     last: &Path,
     make: impl Fn(&Device) -> M + Sync,
 ) -> Result<Vec<Vec<Seen>>> {
-    let clipping = trajectory.spec.gradient_clipping.map_or(Clipping::None, Clipping::Norm);
-    let ranks = ranks::launch(settings, clipping, |rank| {
-        let model = rank.build(&make, Some(first))?;
+    let ranks = launch(settings, |rank| {
+        let model = rank.build_from(&make, Some(first))?;
         let steps = (0..trajectory.spec.steps).map(|step| one_step(trajectory, rank, &model, step));
-        let seen = steps.collect::<stoker_burn::Result<Vec<_>>>()?;
+        let seen = steps.collect::<stoker::Result<Vec<_>>>()?;
         rank.save(&model, last)?;
         Ok(seen)
     });
     ranks.map_err(|source| Error::Ranks { file: trajectory.file.clone(), source: Box::new(source) })
 }
 
-fn one_step<M: Classifier>(trajectory: &Trajectory, rank: &Rank, model: &M, step: usize) -> stoker_burn::Result<Seen> {
+fn one_step<M: Classifier>(trajectory: &Trajectory, rank: &Rank, model: &M, step: usize) -> stoker::Result<Seen> {
     let spec = &trajectory.spec;
-    let place = (rank.communicator().rank(), rank.communicator().world());
+    let place = (rank.number(), rank.world());
     let mut sum = 0.0;
     for micro_batch in 0..spec.accumulation() {
         let (images, labels) = trajectory.batch((step, micro_batch), place, &rank.device());
-        sum += rank.accumulate(|| cross_entropy(model.forward(images), labels))?;
+        sum += rank.inner().accumulate(|| cross_entropy(model.forward(images), labels))?;
     }
-    let report = rank.update(spec.learning_rate(step))?;
+    let report = rank.inner().update(spec.learning_rate(step))?;
     Ok(Seen { loss: sum / spec.accumulation() as f64, norm: report.gradient_norm })
 }
 

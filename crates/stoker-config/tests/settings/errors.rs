@@ -12,7 +12,7 @@ fn unknown_profile() {
     assert!(matches!(error, Error::UnknownProfile { .. }));
     assert_eq!(
         error.to_string(),
-        "no profile is called `ofload`, did you mean `offload`?; profiles: gpu-only, no-offload, offload"
+        "no profile is called `ofload` (did you mean `offload`?); profiles: gpu-only, no-offload, offload"
     );
     let error = Settings::profile("../profiles/offload").unwrap_err().to_string();
     assert!(error.starts_with("no profile is called"), "{error}");
@@ -22,7 +22,7 @@ fn unknown_profile() {
 fn unknown_key_in_every_layer() {
     let wanted = |layer: &str| {
         format!(
-            "unknown key `zero.stag` (from {layer}), did you mean `zero.stage`?; `zero` has: stage, reshard_after_forward, persistence_threshold"
+            "unknown key `zero.stag` (from {layer}) (did you mean `zero.stage`?); `zero` has: stage, reshard_after_forward, persistence_threshold"
         )
     };
     assert_eq!(message(set(&["zero.stag=1"])), wanted("--set"));
@@ -50,35 +50,35 @@ fn unknown_keys_of_every_shape() {
     for (given, wanted) in [
         (
             "zer.stage=1",
-            "unknown key `zer.stage` (from --set), did you mean `zero.stage`?; sections: run, model, data, train, learning_rate, parameters, groups, precision, device, host, zero, schedule, partitioner, offload, communicator, optimizer",
+            "unknown key `zer.stage` (from --set) (did you mean `zero.stage`?); sections: run, model, data, train, learning_rate, parameters, groups, precision, device, host, zero, schedule, partitioner, offload, communicator, optimizer",
         ),
         (
             "train.seed=1",
-            "unknown key `train.seed` (from --set), did you mean `run.seed`?; `train` has: epochs, batch_size, accumulation, max_steps, clip_norm, clip_value",
+            "unknown key `train.seed` (from --set) (did you mean `run.seed`?); `train` has: epochs, batch_size, accumulation, max_steps, clip_norm, clip_value",
         ),
         ("zebra={}", "unknown key `zebra` (from --set); sections: run, model, "),
         ("run.zebra={}", "unknown key `run.zebra` (from --set); `run` has: seed, ranks, timeout_seconds"),
-        ("zero.stage.deep=1", "unknown key `zero.stage.deep` (from --set), did you mean `zero.stage`?; sections: "),
+        ("zero.stage.deep=1", "unknown key `zero.stage.deep` (from --set) (did you mean `zero.stage`?); sections: "),
         ("=1", "unknown key `` (from --set); sections: "),
         (
             "optimizer.nam=sgd",
-            "unknown key `optimizer.nam` (from --set), did you mean `optimizer.name`?; `optimizer` has: name",
+            "unknown key `optimizer.nam` (from --set) (did you mean `optimizer.name`?); `optimizer` has: name",
         ),
         (
             "optimizer.eps=1",
-            "unknown key `optimizer.eps` (from --set), did you mean `optimizer.adamw.eps`?; `optimizer` has: name",
+            "unknown key `optimizer.eps` (from --set) (did you mean `optimizer.adamw.eps`?); `optimizer` has: name",
         ),
         (
             "optimizer.adamw.epss=1",
-            "unknown key `optimizer.adamw.epss` (from --set), did you mean `optimizer.adamw.eps`?; `optimizer.adamw` has: eps, betas, weight_decay",
+            "unknown key `optimizer.adamw.epss` (from --set) (did you mean `optimizer.adamw.eps`?); `optimizer.adamw` has: eps, betas, weight_decay",
         ),
         (
             "optimizer.sgd.eps=1",
-            "unknown key `optimizer.sgd.eps` (from --set), did you mean `optimizer.adamw.eps`?; `optimizer.sgd` has: momentum",
+            "unknown key `optimizer.sgd.eps` (from --set) (did you mean `optimizer.adamw.eps`?); `optimizer.sgd` has: momentum",
         ),
         (
             "optimizer.adamw.eps.deep=1",
-            "unknown key `optimizer.adamw.eps.deep` (from --set), did you mean `optimizer.adamw.eps`?; sections: ",
+            "unknown key `optimizer.adamw.eps.deep` (from --set) (did you mean `optimizer.adamw.eps`?); sections: ",
         ),
     ] {
         let error = message(set(&[given]));
@@ -86,12 +86,12 @@ fn unknown_keys_of_every_shape() {
     }
     let (result, path) = file("a.yaml", "zero.stage: 1");
     let error = message(result);
-    let wanted = format!("unknown key `\"zero.stage\"` (from file {path}), did you mean `zero.stage`?; sections: ");
+    let wanted = format!("unknown key `\"zero.stage\"` (from file {path}) (did you mean `zero.stage`?); sections: ");
     assert!(error.starts_with(&wanted), "{error}");
     let error = message(environment(&[("STOKER__OFFLOAD__CPU_OFFLOAD__PIN_MEMRY", "true")]));
     assert_eq!(
         error,
-        "unknown key `offload.cpu-offload.pin_memry` (from environment STOKER__OFFLOAD__CPU_OFFLOAD__PIN_MEMRY), did you mean `offload.cpu-offload.pin-memory`?; `offload.cpu-offload` has: pin-memory, mode, room"
+        "unknown key `offload.cpu-offload.pin_memry` (from environment STOKER__OFFLOAD__CPU_OFFLOAD__PIN_MEMRY) (did you mean `offload.cpu-offload.pin-memory`?); `offload.cpu-offload` has: pin-memory, mode, room"
     );
 }
 

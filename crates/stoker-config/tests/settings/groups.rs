@@ -74,7 +74,7 @@ fn names_may_have_dots() {
     assert_eq!(provenance.of("groups.\"a.b\".learning_rate_scale").unwrap().to_string(), "default");
     let (result, path) = file("a.yaml", "groups: {\"a.b\": {match: x, frozn: true}}");
     let wanted = format!(
-        "unknown key `groups.\"a.b\".frozn` (from file {path}), did you mean `groups.\"a.b\".frozen`?; `groups.\"a.b\"` has: match, learning_rate_scale, weight_decay, frozen"
+        "unknown key `groups.\"a.b\".frozn` (from file {path}) (did you mean `groups.\"a.b\".frozen`?); `groups.\"a.b\"` has: match, learning_rate_scale, weight_decay, frozen"
     );
     assert_eq!(message(result), wanted);
 }
@@ -83,15 +83,19 @@ fn names_may_have_dots() {
 fn unknown_keys_have_the_nearest_one() {
     let has = "`groups.g` has: match, learning_rate_scale, weight_decay, frozen";
     for (given, wanted) in [
-        ("groups.g.mach=x", format!("unknown key `groups.g.mach` (from --set), did you mean `groups.g.match`?; {has}")),
+        (
+            "groups.g.mach=x",
+            format!("unknown key `groups.g.mach` (from --set) (did you mean `groups.g.match`?); {has}"),
+        ),
         ("groups.g.lr=1", format!("unknown key `groups.g.lr` (from --set); {has}")),
         (
             "group.g.frozen=true",
-            "unknown key `group.g.frozen` (from --set), did you mean `groups.g.frozen`?; sections: run, model, ".into(),
+            "unknown key `group.g.frozen` (from --set) (did you mean `groups.g.frozen`?); sections: run, model, "
+                .into(),
         ),
         (
             "groups.g.frozen.deep=1",
-            "unknown key `groups.g.frozen.deep` (from --set), did you mean `groups.g.frozen`?; sections: ".into(),
+            "unknown key `groups.g.frozen.deep` (from --set) (did you mean `groups.g.frozen`?); sections: ".into(),
         ),
         ("groups..frozen=true", "unknown key `groups..frozen` (from --set); sections: ".into()),
     ] {
@@ -99,7 +103,7 @@ fn unknown_keys_have_the_nearest_one() {
         assert!(error.starts_with(&wanted), "{given}: {error}");
     }
     let error = message(environment(&[("STOKER__GROUPS__BIASES__FROZE", "true")]));
-    let wanted = "unknown key `groups.biases.froze` (from environment STOKER__GROUPS__BIASES__FROZE), did you mean `groups.biases.frozen`?; ";
+    let wanted = "unknown key `groups.biases.froze` (from environment STOKER__GROUPS__BIASES__FROZE) (did you mean `groups.biases.frozen`?); ";
     assert!(error.starts_with(wanted), "{error}");
 }
 
@@ -135,7 +139,7 @@ fn a_group_without_parameters_is_not_one() {
     assert!(matches!(error, Error::NoMatch { .. }));
     assert_eq!(
         error.to_string(),
-        "`groups.biase.frozen` is set (from --set) but the group has no `match`, did you mean `groups.biases`?; say which parameters it holds, such as --set groups.biase.match=*.bias"
+        "`groups.biase.frozen` is set (from --set) but the group has no `match` (did you mean `groups.biases`?); say which parameters it holds, such as --set groups.biase.match=*.bias"
     );
     let error = message(environment(&[("STOKER__GROUPS__HEAD__WEIGHT_DECAY", "0")]));
     assert_eq!(
@@ -158,4 +162,11 @@ fn groups_are_shown_and_load_to_the_same() {
     assert_eq!(json["settings"]["groups"]["a"]["match"][1], "fc2.?");
     assert_eq!(json["from"]["groups.a.frozen"], "--set");
     assert_eq!(serde_json::from_value::<Settings>(json["settings"].clone()).unwrap(), settings);
+}
+
+#[test]
+fn a_wrong_key_of_a_group_is_told_with_the_right_ones_once() {
+    let error = message(set(&["groups.slow.match=*.bias", "groups.slow.learning_rate=0.1"]));
+    let wanted = "`groups.slow` has: match, learning_rate_scale, weight_decay, frozen";
+    assert!(error.ends_with(wanted), "{error}");
 }

@@ -149,10 +149,7 @@ fn an_optimizer_that_panics_is_told_with_the_unit() {
             let mut engine = run.engine(Plugins { optimizer: Arc::new(Panics), ..plugins }).unwrap();
             let step = train(&mut engine, 0, 0, 1).map(drop);
             let error = step.and_then(|()| engine.flush()).unwrap_err();
-            std::iter::successors(Some(&error as &dyn std::error::Error), |error| error.source())
-                .map(|error| error.to_string())
-                .collect::<Vec<_>>()
-                .join(": ")
+            stoker_core::error::chain(&error)
         });
         assert!(error.contains("unit0") && error.contains("the optimizer is broken"), "{error}");
     }

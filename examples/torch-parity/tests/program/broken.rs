@@ -57,7 +57,7 @@ fn what_spec_says_is_understood_or_refused() {
     must_say(with_field("steps", json!(0)), "`steps` of `spec` is 0; allowed: a whole number from 1 on");
     must_say(with_field("tolerance", json!({"loss": 1, "grad_norm": 1})), "missing field `displacement`");
     let known = "this program has: lenet, seednet, bnnet";
-    must_say(with_field("model", json!("lennet")), &format!("is \"lennet\" (did you mean \"lenet\"?); {known}"));
+    must_say(with_field("model", json!("lennet")), &format!("is \"lennet\" (did you mean `lenet`?); {known}"));
     must_say(with_field("width_divisor", json!(2)), "`width_divisor` of `spec` is 2; allowed: a whole number from 1");
     must_say(with_field("model", json!("seednet")), "`width_divisor` of `spec` is not there; allowed: a whole number");
     must_say(
