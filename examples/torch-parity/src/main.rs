@@ -9,7 +9,7 @@
 //! | file | idea |
 //! |---|---|
 //! | `arguments` | settings from a profile, with options of the program's own over it |
-//! | `training` | a loop over [`Rank::accumulate`](stoker_burn::Rank::accumulate) and `update`: accumulation, clipping, warm-up |
+//! | `training` | a loop over `accumulate` and `update` of the [rank below](stoker::Rank::inner): accumulation, clipping, warm-up |
 //! | `networks` | models of units |
 //! | `names` | weights of PyTorch in Burn's layout, in and out |
 //! | `spec`, `trajectory`, `tensors` | what a file says, and holds, checked |
