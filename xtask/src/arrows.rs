@@ -9,8 +9,8 @@ const PLUGINS: [&str; 5] =
 /// What a crate of the workspace may depend on, of the workspace.
 fn allowed(name: &str) -> Option<Vec<&'static str>> {
     Some(match name {
-        "stoker-core" | "stoker-kernels" | "stoker-data" | "xtask" => vec![],
-        "stoker-config" | "stoker-testkit" => vec!["stoker-core"],
+        "stoker-core" | "stoker-data" | "xtask" => vec![],
+        "stoker-config" | "stoker-kernels" | "stoker-testkit" => vec!["stoker-core"],
         "stoker-engine" => vec!["stoker-core", "stoker-kernels"],
         "stoker-burn" => vec!["stoker-core", "stoker-engine"],
         "stoker-trainer" => vec!["stoker-core", "stoker-engine", "stoker-burn", "stoker-config", "stoker-data"],

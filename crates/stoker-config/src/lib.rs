@@ -47,7 +47,8 @@ pub use plugins::{Plugins, Registered};
 pub use profiles::profiles;
 pub use provenance::{Layer, Provenance};
 pub use sections::{
-    Data, Device, Group, Host, LearningRate, Model, Parameters, PluginChoice, Precision, Run, Schedule, Train, Zero,
+    Data, Device, Group, Host, LearningRate, Model, OptimizerChoice, Parameters, PluginChoice, Precision, Run,
+    Schedule, Train, Zero,
 };
 pub use settings::Settings;
 pub use sources::Sources;

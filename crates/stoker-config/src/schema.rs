@@ -117,6 +117,7 @@ pub(crate) const FIELDS: &[Field] = &[
     field("offload", "name", Wanted::Text),
     field("communicator", "name", Wanted::Text),
     field("optimizer", "name", Wanted::Text),
+    field("optimizer", "threads", Wanted::Integer(0, 1024)),
 ];
 
 /// The section in which a plugin of this kind is chosen.

@@ -217,9 +217,18 @@ pub struct Schedule {
     pub checkpointing: Checkpointing,
 }
 
+/// How shards are updated.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct OptimizerChoice {
+    /// The optimizer.
+    #[serde(flatten)]
+    pub choice: PluginChoice,
+    /// Threads of each rank that compute an update; 0 shares out the processors among the ranks.
+    pub threads: usize,
+}
+
 /// A plugin, and what it is built with: what `stoker_core::registry` takes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct PluginChoice {
     /// Its name.
     pub name: String,

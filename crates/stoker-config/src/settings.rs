@@ -2,7 +2,8 @@
 
 use crate::check::{Entry, Merged};
 use crate::sections::{
-    Data, Device, Group, Host, LearningRate, Model, Parameters, PluginChoice, Precision, Run, Schedule, Train, Zero,
+    Data, Device, Group, Host, LearningRate, Model, OptimizerChoice, Parameters, PluginChoice, Precision, Run,
+    Schedule, Train, Zero,
 };
 use crate::{Error, Layer, Plugins, Provenance, Registered, Result, Sources, consistency, schema};
 use serde::{Deserialize, Serialize};
@@ -45,7 +46,7 @@ pub struct Settings {
     /// How ranks exchange bytes.
     pub communicator: PluginChoice,
     /// How shards are updated.
-    pub optimizer: PluginChoice,
+    pub optimizer: OptimizerChoice,
 }
 
 impl Settings {
@@ -113,13 +114,21 @@ impl Settings {
         self.train.batch_size / self.run.ranks.max(1).saturating_mul(self.train.accumulation.max(1))
     }
 
+    /// Threads of each rank that compute an update: `optimizer.threads`, or its share of the processors.
+    pub fn update_threads(&self) -> usize {
+        match self.optimizer.threads {
+            0 => std::thread::available_parallelism().map_or(1, usize::from).div_ceil(self.run.ranks.max(1)),
+            threads => threads,
+        }
+    }
+
     /// The plugin that is chosen of a kind.
     pub fn choice(&self, kind: Kind) -> &PluginChoice {
         match kind {
             Kind::Partitioner => &self.partitioner,
             Kind::OffloadTarget => &self.offload,
             Kind::Communicator => &self.communicator,
-            Kind::Optimizer => &self.optimizer,
+            Kind::Optimizer => &self.optimizer.choice,
         }
     }
 
@@ -128,7 +137,7 @@ impl Settings {
             Kind::Partitioner => &mut self.partitioner,
             Kind::OffloadTarget => &mut self.offload,
             Kind::Communicator => &mut self.communicator,
-            Kind::Optimizer => &mut self.optimizer,
+            Kind::Optimizer => &mut self.optimizer.choice,
         }
     }
 }

@@ -24,6 +24,7 @@ pub mod options;
 pub mod partitioner;
 pub mod registry;
 pub mod ticket;
+pub mod values;
 
 pub use buffer::{DType, HostBuffer};
 pub use communicator::Communicator;
@@ -34,6 +35,7 @@ pub use optimizer::{Granularity, Optimizer, Segment, ShardUpdate, StateSlot, Ste
 pub use options::{OptionKind, OptionSpec, OptionValue, Options};
 pub use partitioner::Partitioner;
 pub use ticket::{Completion, Ticket};
+pub use values::{Values, ValuesMut};
 
 pub use half;
 pub use inventory;

@@ -1,14 +1,23 @@
 //! How one shard is updated.
 
-use crate::Result;
+use crate::{DType, Result, Values, ValuesMut};
 use std::fmt::Debug;
 use std::ops::Range;
 
-/// A vector of f32 as long as the shard that an optimizer keeps between steps; starts as zeros.
+/// A vector as long as the shard that an optimizer keeps between steps; starts as zeros.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StateSlot {
     /// Name in checkpoints and errors, `exp_avg`.
     pub name: &'static str,
+    /// Type of its elements, not f64.
+    pub dtype: DType,
+}
+
+impl StateSlot {
+    /// A slot of f32.
+    pub const fn f32(name: &'static str) -> Self {
+        Self { name, dtype: DType::F32 }
+    }
 }
 
 /// What an optimizer must see at once.
@@ -58,9 +67,11 @@ pub struct ShardUpdate<'a> {
     /// Master parameters, updated in place.
     pub parameters: &'a mut [f32],
     /// Accumulated gradient, before [`StepContext::gradient_scale`].
-    pub gradient: &'a [f32],
-    /// One slice a [`StateSlot`], in their order, updated in place.
-    pub state: Vec<&'a mut [f32]>,
+    pub gradient: Values<'a>,
+    /// One slice a [`StateSlot`], in their order and of its type, updated in place.
+    pub state: Vec<ValuesMut<'a>>,
+    /// Where the model computes in a narrower type: becomes the updated parameters, rounded to nearest, ties to even.
+    pub rounded: Option<ValuesMut<'a>>,
     /// What to update.
     pub segments: &'a [Segment],
 }
@@ -84,31 +95,42 @@ pub trait Optimizer: Debug + Send + Sync {
 }
 
 impl ShardUpdate<'_> {
-    /// Checks that the slices are equally long, that there is one a slot and that segments lie inside.
+    /// Checks that the slices are equally long, that there is one a slot, of its type, and that segments lie inside.
     ///
     /// # Errors
-    /// [`Error::OutOfRange`](crate::Error::OutOfRange).
-    pub fn check(&self, slots: usize) -> Result<()> {
+    /// [`Error::OutOfRange`](crate::Error::OutOfRange), [`Error::WrongType`](crate::Error::WrongType).
+    pub fn check(&self, slots: &[StateSlot]) -> Result<()> {
         let wanted = self.parameters.len();
-        let refuse = |what: &str, found: usize| {
+        let refuse = |what: &str, found: usize, wanted: usize| {
             Err(crate::Error::OutOfRange { what: what.to_owned(), found: found as u64, wanted: wanted as u64 })
         };
         if self.gradient.len() != wanted {
-            return refuse("the gradient of a shard", self.gradient.len());
+            return refuse("the gradient of a shard", self.gradient.len(), wanted);
         }
-        if self.state.len() != slots {
-            return Err(crate::Error::OutOfRange {
-                what: "the number of optimizer state slices".to_owned(),
-                found: self.state.len() as u64,
-                wanted: slots as u64,
-            });
+        if self.state.len() != slots.len() {
+            return refuse("the number of optimizer state slices", self.state.len(), slots.len());
         }
-        if let Some(state) = self.state.iter().find(|state| state.len() != wanted) {
-            return refuse("an optimizer state slice", state.len());
+        for (state, slot) in self.state.iter().zip(slots) {
+            let state = state.look();
+            if state.len() != wanted {
+                return refuse("an optimizer state slice", state.len(), wanted);
+            }
+            if state.dtype() != slot.dtype {
+                return Err(crate::Error::WrongType {
+                    what: format!("optimizer state `{}`", slot.name),
+                    found: state.dtype(),
+                    wanted: slot.dtype,
+                });
+            }
+        }
+        if let Some(rounded) = &self.rounded
+            && rounded.look().len() != wanted
+        {
+            return refuse("the rounded parameters of a shard", rounded.look().len(), wanted);
         }
         match self.segments.iter().find(|segment| segment.range.end > wanted || segment.range.start > segment.range.end)
         {
-            Some(segment) => refuse("a segment's end", segment.range.end),
+            Some(segment) => refuse("a segment's end", segment.range.end, wanted),
             None => Ok(()),
         }
     }

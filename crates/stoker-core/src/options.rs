@@ -178,6 +178,14 @@ impl Options {
         matches!(self.0.get(name), Some(OptionValue::Bool(true)))
     }
 
+    /// A word; empty if the schema has no such option.
+    pub fn word(&self, name: &str) -> &str {
+        match self.0.get(name) {
+            Some(OptionValue::Text(word)) => word,
+            _ => "",
+        }
+    }
+
     /// Two numbers; zeros if the schema has no such option.
     pub fn pair(&self, name: &str) -> (f64, f64) {
         match self.0.get(name) {

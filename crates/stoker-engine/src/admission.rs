@@ -3,7 +3,7 @@
 use crate::engine::gradient_dtype;
 use crate::{Error, Result, Settings, Stage, UnitSpec};
 use std::collections::BTreeMap;
-use stoker_core::{Place, Plan, Role};
+use stoker_core::{Place, Plan, Role, StateSlot};
 
 /// Bytes that a plan needs, by place and role.
 #[derive(Debug, Default)]
@@ -23,7 +23,7 @@ impl Needed {
 /// The bytes that the engine itself will use for `plans` (activations are Burn's).
 ///
 /// `target`: where shards are kept; `slots`: state slots of the optimizer.
-fn plan_bytes(settings: &Settings, specs: &[UnitSpec], plans: &[Plan], target: Place, slots: usize) -> Needed {
+fn plan_bytes(settings: &Settings, specs: &[UnitSpec], plans: &[Plan], target: Place, slots: &[StateSlot]) -> Needed {
     let mut needed = Needed::default();
     let sizes = sorted(specs.iter().zip(plans).map(slab_bytes));
     let total: u64 = sizes.iter().sum();
@@ -35,7 +35,8 @@ fn plan_bytes(settings: &Settings, specs: &[UnitSpec], plans: &[Plan], target: P
         }
         if spec.trainable {
             needed.add(target, Role::Gradients, shard * gradient_dtype(settings, spec).size() as u64);
-            needed.add(target, Role::OptimizerState, shard * 4 * slots as u64);
+            let state: u64 = slots.iter().map(|slot| slot.dtype.size() as u64).sum();
+            needed.add(target, Role::OptimizerState, shard * state);
         }
     }
     let persistent = |bytes: u64| bytes < settings.persistence_threshold;
@@ -106,7 +107,7 @@ pub(crate) fn admit(
     specs: &[UnitSpec],
     plans: &[Plan],
     target: Place,
-    slots: usize,
+    slots: &[StateSlot],
 ) -> Result<()> {
     let needed = plan_bytes(settings, specs, plans, target, slots);
     let largest = largest_call(specs, plans);

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 use stoker_core::half::{bf16, f16};
-use stoker_core::{DType, HostBuffer, Region, Result};
+use stoker_core::{DType, HostBuffer, Region, Result, Values, ValuesMut};
 use stoker_kernels::{convert, reduce};
 
 /// The elements in f32.
@@ -24,11 +24,9 @@ pub(crate) fn with_f32<T>(buffer: &HostBuffer, range: Range<usize>, look: impl F
 
 /// `into` becomes elements `range` of the buffer.
 pub(crate) fn widen(buffer: &HostBuffer, range: Range<usize>, into: &mut [f32]) {
-    match buffer.dtype() {
-        DType::F16 => convert::f16_to_f32(into, &buffer.as_slice::<f16>()[range]),
-        DType::BF16 => convert::bf16_to_f32(into, &buffer.as_slice::<bf16>()[range]),
-        DType::F32 => into.copy_from_slice(&buffer.as_slice::<f32>()[range]),
-        DType::F64 => {
+    match Values::of(buffer) {
+        Some(values) => convert::to_f32(into, values.part(range)),
+        None => {
             for (into, from) in into.iter_mut().zip(&buffer.as_slice::<f64>()[range]) {
                 *into = *from as f32;
             }
@@ -39,15 +37,12 @@ pub(crate) fn widen(buffer: &HostBuffer, range: Range<usize>, into: &mut [f32]) 
 /// Elements `at` on of the buffer become `values`, rounded to its type.
 pub(crate) fn narrow(values: &[f32], buffer: &mut HostBuffer, at: usize) {
     let range = at..at + values.len();
-    match buffer.dtype() {
-        DType::F16 => convert::f32_to_f16(&mut buffer.as_mut_slice::<f16>()[range], values),
-        DType::BF16 => convert::f32_to_bf16(&mut buffer.as_mut_slice::<bf16>()[range], values),
-        DType::F32 => buffer.as_mut_slice::<f32>()[range].copy_from_slice(values),
-        DType::F64 => {
-            for (into, from) in buffer.as_mut_slice::<f64>()[range].iter_mut().zip(values) {
-                *into = f64::from(*from);
-            }
+    if buffer.dtype() == DType::F64 {
+        for (into, from) in buffer.as_mut_slice::<f64>()[range].iter_mut().zip(values) {
+            *into = f64::from(*from);
         }
+    } else if let Some(mut into) = ValuesMut::of(buffer) {
+        convert::from_f32(into.part(range), values);
     }
 }
 

@@ -12,6 +12,7 @@ use crate::residency::{Hold, Pool, Slab};
 use crate::settings::{Settings, Stage};
 use crate::unit::{GradientState, ParameterId, Shard, ShardRegions, Unit, UnitId, UnitSpec};
 use crate::update::Updater;
+use crate::workers::Workers;
 use crate::{Error, Result};
 use std::sync::Arc;
 use stoker_core::{
@@ -56,6 +57,7 @@ pub struct Engine<B: Bridge> {
     pub(crate) reduction: Option<Reduction<B::Slab>>,
     pub(crate) order: Order,
     pub(crate) updater: Option<Updater>,
+    pub(crate) workers: Arc<Workers>,
     pub(crate) updates: u64,
     pub(crate) skipped: u64,
     pub(crate) consecutive_skips: u32,
@@ -77,7 +79,7 @@ impl<B: Bridge> Engine<B> {
         let world = if settings.stage == Stage::Zero { 1 } else { plugins.communicator.world() };
         let plans = specs.iter().map(|spec| plan(&plugins, spec, world)).collect::<Result<Vec<_>>>()?;
         let slots = plugins.optimizer.state_slots();
-        admit(&settings, &specs, &plans, plugins.target.traits().place, slots.len())?;
+        admit(&settings, &specs, &plans, plugins.target.traits().place, slots)?;
         let largest_call = largest_call(&specs, &plans);
         agree_on_plans(&plugins, &specs, &plans)?;
 
@@ -105,8 +107,10 @@ impl<B: Bridge> Engine<B> {
                 })
             })
             .collect::<Result<Vec<_>>>()?;
+        let rank = plugins.communicator.rank();
+        let workers = Arc::new(Workers::start(rank, settings.update_threads)?);
         let updater =
-            if settings.overlap { Some(Updater::start(plugins.communicator.rank(), settings.timeout)?) } else { None };
+            if settings.overlap { Some(Updater::start(rank, workers.clone(), settings.timeout)?) } else { None };
         // A call has all that it gathers at once.
         let largest = largest_call;
         // Gathers are collectives then: what is gathered when must be the same on every rank.
@@ -127,6 +131,7 @@ impl<B: Bridge> Engine<B> {
             reduction: None,
             order: Order::default(),
             updater,
+            workers,
             updates: 0,
             skipped: 0,
             consecutive_skips: 0,
@@ -327,6 +332,6 @@ fn allocate_shard(
     let master = spec.has_master().then(|| allocate(Role::MasterParameters, DType::F32)).transpose()?;
     let gradient = spec.trainable.then(|| allocate(Role::Gradients, gradient_dtype)).transpose()?;
     let slots = plugins.optimizer.state_slots().iter().filter(|_| spec.trainable);
-    let state = slots.map(|_| allocate(Role::OptimizerState, DType::F32)).collect::<Result<Vec<_>>>()?;
+    let state = slots.map(|slot| allocate(Role::OptimizerState, slot.dtype)).collect::<Result<Vec<_>>>()?;
     Ok(ShardRegions { parameters, master, gradient, state, _allotments: allotments })
 }

@@ -44,6 +44,7 @@ mod settings;
 mod step;
 mod unit;
 mod update;
+mod workers;
 
 pub use agree::NotFinite;
 pub use bridge::{Bridge, Landing};

@@ -108,6 +108,8 @@ pub struct Settings {
     pub max_consecutive_skips: u32,
     /// How large a gradient may be.
     pub clipping: Clipping,
+    /// Threads that compute an update, each unit's together; 0 and 1 are the thread that asks for it.
+    pub update_threads: usize,
     /// How long the update thread may be waited for.
     pub timeout: Duration,
 }
@@ -128,6 +130,7 @@ impl Default for Settings {
             loss_scale: LossScale::None,
             max_consecutive_skips: 0,
             clipping: Clipping::None,
+            update_threads: 1,
             timeout: Duration::from_secs(60),
         }
     }

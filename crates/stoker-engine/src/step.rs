@@ -134,7 +134,7 @@ impl<B: Bridge> Engine<B> {
             let job = Job { unit: name, regions, segments, context, optimizer };
             self.units[unit].shard = match &self.updater {
                 Some(updater) => Shard::Updating(updater.submit(job)),
-                None => Shard::Here(job.run()?),
+                None => Shard::Here(self.workers.run(|| job.run())?),
             };
             self.units[unit].version += 1;
         }

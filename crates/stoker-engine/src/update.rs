@@ -2,6 +2,7 @@
 
 use crate::cast;
 use crate::unit::ShardRegions;
+use crate::workers::Workers;
 use crate::{Error, Result};
 use std::fmt::Debug;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -11,7 +12,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use stoker_core::error::panic_text;
 use stoker_core::{
-    Completion, DType, HostBuffer, Optimizer, Region, RegionSpec, Segment, ShardUpdate, StepContext, Ticket,
+    Completion, DType, HostBuffer, Optimizer, Region, RegionSpec, Segment, ShardUpdate, StepContext, Ticket, ValuesMut,
 };
 
 /// All that an update needs; it takes the shard with it.
@@ -33,14 +34,16 @@ impl Job {
         };
         let mut gradient = Access::open(gradient.as_mut())?;
         let mut state = state.iter_mut().map(|region| Access::open(region.as_mut())).collect::<Result<Vec<_>>>()?;
-        let (mut updated, narrow) = match master {
-            Some(master) => (Access::open(master.as_mut())?, Some(parameters)),
+        let (mut updated, mut rounded) = match master {
+            Some(master) => (Access::open(master.as_mut())?, Some(Access::open(parameters.as_mut())?)),
             None => (Access::open(parameters.as_mut())?, None),
         };
+        let gradient = gradient.values()?;
         let shard = ShardUpdate {
-            parameters: updated.slice(),
-            gradient: gradient.slice(),
-            state: state.iter_mut().map(Access::slice).collect(),
+            parameters: updated.memory().as_mut_slice(),
+            gradient: gradient.look(),
+            state: state.iter_mut().map(Access::values).collect::<Result<Vec<_>>>()?,
+            rounded: rounded.as_mut().map(Access::values).transpose()?,
             segments: &self.segments,
         };
         let optimizer = &self.optimizer;
@@ -49,17 +52,14 @@ impl Job {
             Ok(result) => result?,
             Err(panic) => return Err(Error::UpdatePanicked { unit: self.unit, reason: panic_text(panic.as_ref()) }),
         }
-        if let Some(narrow) = narrow {
-            cast::store(updated.slice(), narrow.as_mut(), 0)?;
-        }
-        for access in state.into_iter().chain([updated]) {
+        for access in state.into_iter().chain([updated]).chain(rounded) {
             access.store()?;
         }
         Ok(self.regions)
     }
 }
 
-/// A region's elements in f32: its own memory, or a copy of them that is stored back.
+/// A region's elements in host memory: its own memory, or a copy of them that is stored back.
 enum Access<'a> {
     Own(&'a mut HostBuffer),
     Copy(&'a mut dyn Region, HostBuffer),
@@ -68,14 +68,11 @@ enum Access<'a> {
 impl<'a> Access<'a> {
     fn open(region: &'a mut dyn Region) -> Result<Self> {
         let RegionSpec { dtype, elements, .. } = *region.spec();
-        if region.host().is_none() {
+        if region.host().is_none() || dtype == DType::F64 {
             let buffer = region.read(0, HostBuffer::zeros_of(dtype, elements))?.wait()?;
-            let buffer = if dtype == DType::F32 { buffer } else { cast::widened(&buffer) };
+            // Optimizers know no f64.
+            let buffer = if dtype == DType::F64 { cast::widened(&buffer) } else { buffer };
             return Ok(Self::Copy(region, buffer));
-        }
-        if dtype != DType::F32 {
-            let wide = region.host().map(|memory| cast::widened(memory)).unwrap_or_default();
-            return Ok(Self::Copy(region, wide));
         }
         match region.host() {
             Some(memory) => Ok(Self::Own(memory)),
@@ -83,21 +80,24 @@ impl<'a> Access<'a> {
         }
     }
 
-    fn slice(&mut self) -> &mut [f32] {
+    fn memory(&mut self) -> &mut HostBuffer {
         match self {
-            Self::Own(memory) => memory.as_mut_slice::<f32>(),
-            Self::Copy(_, buffer) => buffer.as_mut_slice::<f32>(),
+            Self::Own(memory) => memory,
+            Self::Copy(_, buffer) => buffer,
         }
     }
 
+    fn values(&mut self) -> Result<ValuesMut<'_>> {
+        ValuesMut::of(self.memory()).ok_or_else(|| Error::Stopped("a shard was kept in f64".to_owned()))
+    }
+
     fn store(self) -> Result<()> {
-        match self {
-            Self::Own(_) => Ok(()),
-            Self::Copy(region, buffer) => {
-                region.write(0, buffer)?.wait()?;
-                Ok(())
-            }
+        let Self::Copy(region, buffer) = self else { return Ok(()) };
+        if region.spec().dtype == buffer.dtype() {
+            region.write(0, buffer)?.wait()?;
+            return Ok(());
         }
+        Ok(cast::store(buffer.as_slice(), region, 0)?)
     }
 }
 
@@ -112,7 +112,7 @@ pub(crate) struct Updater {
 }
 
 impl Updater {
-    pub(crate) fn start(rank: usize, timeout: Duration) -> Result<Self> {
+    pub(crate) fn start(rank: usize, workers: Arc<Workers>, timeout: Duration) -> Result<Self> {
         let (jobs, queue) = channel::<(Job, Sender<Answer>)>();
         let name = format!("update-{rank}");
         let thread = std::thread::Builder::new()
@@ -120,7 +120,7 @@ impl Updater {
             .spawn(move || {
                 for (job, answer) in queue {
                     // A receiver that is gone has given up the unit.
-                    let _ = answer.send(job.run());
+                    let _ = answer.send(workers.run(|| job.run()));
                 }
             })
             .map_err(|source| Error::Thread { name, source })?;

@@ -12,12 +12,14 @@
 //! ```
 //!
 //! The scalars are computed in f64 and rounded to f32 once; the elements are f32 throughout. State starts as zeros, so
-//! the first update puts the initial value in their place. The square of a gradient below 2^-63 counts as 0, as in
-//! Adam; a sum never gets smaller, so it is no denormal unless it starts as one.
+//! the first update puts the initial value in their place. Denormals count as zero: see [Note: Denormals] in
+//! `denormal.rs`.
 
-use crate::denormal::{normal, squarable};
+use crate::denormal::{NORMAL, least, least_squared};
 use crate::gradient::{Effective, Gradient};
-use crate::same_length;
+use crate::pass::{self, Rule};
+use crate::real::Real;
+use crate::{Level, Shard, noise};
 
 /// What all elements of a call share. See [Note: Adagrad].
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -39,42 +41,74 @@ pub struct Adagrad {
     pub gradient: Gradient,
 }
 
-/// Updates `parameters` and the `sum` of the squared gradients from the accumulated `gradient`.
+/// Updates parameters and the `sum` of the squared gradients.
 ///
 /// # Panics
 /// When the slices are not equally long.
-pub fn adagrad(rule: &Adagrad, parameters: &mut [f32], gradient: &[f32], sum: &mut [f32]) {
-    same_length("the gradient", gradient.len(), parameters.len());
-    same_length("sum", sum.len(), parameters.len());
-    if rule.update == 1 {
-        sum.fill(normal(rule.initial_accumulator_value as f32));
-    }
+pub fn adagrad(level: Level, rule: &Adagrad, shard: Shard<'_, 1>) {
     // Decided once, not for every element.
     if rule.weight_decay == 0.0 {
-        pass(rule, rule.gradient, parameters, gradient, sum);
+        pass::run(level, &Elementwise::new(rule, rule.gradient.prepared()), shard);
     } else {
-        pass(rule, rule.gradient.with_penalty(rule.weight_decay), parameters, gradient, sum);
+        pass::run(level, &Elementwise::new(rule, rule.gradient.with_penalty(rule.weight_decay)), shard);
     }
 }
 
-fn pass(rule: &Adagrad, how: impl Effective, parameters: &mut [f32], gradient: &[f32], sum: &mut [f32]) {
-    let updates_before = rule.update as f64 - 1.0;
-    let rate = (rule.learning_rate / (1.0 + updates_before * rule.lr_decay)) as f32;
-    let eps = rule.eps as f32;
-    for ((p, &g), sum) in parameters.iter_mut().zip(gradient).zip(sum) {
-        let g = how.effective(g, *p);
-        let squared = squarable(g);
-        *sum += squared * squared;
-        *p -= rate * (g / (sum.sqrt() + eps));
+struct Elementwise<E> {
+    rate: f32,
+    eps: f32,
+    /// The sum before the update, if it is not the state's.
+    initial: Option<f32>,
+    least_squared: f32,
+    least_step: f32,
+    salt: u32,
+    how: E,
+}
+
+impl<E: Effective> Elementwise<E> {
+    fn new(rule: &Adagrad, how: E) -> Self {
+        let updates_before = rule.update as f64 - 1.0;
+        let rate = (rule.learning_rate / (1.0 + updates_before * rule.lr_decay)) as f32;
+        Self {
+            rate,
+            eps: rule.eps as f32,
+            initial: (rule.update == 1).then_some(rule.initial_accumulator_value as f32),
+            least_squared: least_squared(1.0),
+            least_step: least(rate),
+            salt: noise::salt(rule.update),
+            how,
+        }
+    }
+}
+
+impl<E: Effective> Rule<1> for Elementwise<E> {
+    #[inline(always)]
+    fn gradient<F: Real>(&self, accumulated: F, parameter: F) -> F {
+        self.how.effective(accumulated, parameter)
+    }
+
+    #[inline(always)]
+    fn state<F: Real>(&self, g: F, [sum]: [F; 1]) -> [F; 1] {
+        let squared = g.flushed(self.least_squared);
+        [self.initial.map_or(sum, F::of).flushed_above(NORMAL) + squared * squared]
+    }
+
+    #[inline(always)]
+    fn parameter<F: Real>(&self, p: F, g: F, [sum]: [F; 1]) -> F {
+        let step = g / (sum.sqrt() + F::of(self.eps));
+        p - step.flushed(self.least_step) * F::of(self.rate)
+    }
+
+    fn salt(&self) -> u32 {
+        self.salt
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::denormal::SMALLEST_SQUARED;
     use crate::gradient::tests::gradients;
-    use crate::testing::{Shard, near, shards, splits};
+    use crate::testing::{Owned, near, shards, splits, watch};
     use proptest::prelude::*;
 
     const RULE: Adagrad = Adagrad {
@@ -87,12 +121,12 @@ mod tests {
         gradient: Gradient::AS_IT_IS,
     };
 
-    fn kernel(rule: &Adagrad) -> impl Fn(&mut [f32], &[f32], [&mut [f32]; 1]) {
-        |p, g, [sum]| adagrad(rule, p, g, sum)
+    fn kernel(rule: &Adagrad) -> impl Fn(Level, Shard<'_, 1>) {
+        |level, shard| adagrad(level, rule, shard)
     }
 
     fn one(rule: &Adagrad, p: f32, g: f32, sum: f32) -> [f32; 2] {
-        let after = Shard::one(p, g, [sum]).step(kernel(rule));
+        let after = Owned::one(p, g, [sum]).step(kernel(rule));
         [after.p[0], after.state[0][0]]
     }
 
@@ -168,12 +202,19 @@ mod tests {
 
     #[test]
     fn denormals_count_as_zero() {
-        let (smallest, edge) = (f32::MIN_POSITIVE, SMALLEST_SQUARED);
+        let (smallest, edge) = (f32::MIN_POSITIVE, 1.0 / (1u64 << 63) as f32);
         assert_eq!(one(&RULE, 1.0, edge, 0.0)[1], smallest);
         let [p, sum] = one(&RULE, 0.0, edge * 0.999, 0.0);
         assert!(sum == 0.0 && p < 0.0 && p > -1e-9, "{p} {sum}");
         let denormal = Adagrad { initial_accumulator_value: 1e-40, update: 1, ..RULE };
         assert_eq!(one(&denormal, 1.0, 0.0, 0.0), [1.0, 0.0]);
+    }
+
+    #[test]
+    fn nothing_computes_with_denormals() {
+        for rule in [RULE, Adagrad { update: 1, initial_accumulator_value: 1e-40, ..RULE }] {
+            watch(&Elementwise::new(&rule, rule.gradient.with_penalty(0.1)), [false]);
+        }
     }
 
     #[test]
@@ -186,8 +227,8 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "sum has 2 elements, 1 were wanted")]
+    #[should_panic(expected = "a state has 2 elements, 1 were wanted")]
     fn unequal_slices_are_a_mistake() {
-        adagrad(&RULE, &mut [0.0], &[0.0], &mut [0.0; 2]);
+        adagrad(Level::best(), &RULE, Shard::of_f32(&mut [0.0], &[0.0], [&mut [0.0; 2]]));
     }
 }

@@ -11,7 +11,7 @@
 //! g = g + weight_decay * p                         Adam only
 //! m = m + (g - m) * (1 - beta1)                    lerp, as PyTorch; from the other end if 1 - beta1 >= 0.5
 //! v = v * beta2 + (1 - beta2) * g * g
-//! p = p - (lr / (1 - beta1^t)) * m / (sqrt(v) / sqrt(1 - beta2^t) + eps)
+//! p = p - (lr / (1 - beta1^t)) * m / (sqrt(v) * (1 / sqrt(1 - beta2^t)) + eps)
 //! ```
 //!
 //! The scalars are computed in f64 and rounded to f32 once; the elements are f32 throughout. Denormals count as zero: see
@@ -24,9 +24,11 @@
 //! `m * beta1 + g * (1 - beta1)` for the lerp: a few units in the last place each. Its defaults are others, too: eps
 //! 1e-5 and weight decay 1e-4, where PyTorch has 1e-8 and 1e-2.
 
-use crate::denormal::{normal, squarable};
+use crate::denormal::{NORMAL, least, least_squared};
 use crate::gradient::{Effective, Gradient};
-use crate::same_length;
+use crate::pass::{self, Rule};
+use crate::real::Real;
+use crate::{Level, Shard, noise};
 
 /// How weights decay: what tells AdamW from Adam.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,7 +61,7 @@ pub struct Adam {
     pub gradient: Gradient,
 }
 
-/// The scalars of [Note: Adam] as the loop wants them.
+/// The scalars of [Note: Adam] as the loop wants them, and beside each factor the least magnitude that it may meet.
 #[derive(Clone, Copy)]
 struct Scalars {
     keep: f32,
@@ -69,6 +71,18 @@ struct Scalars {
     root: f32,
     eps: f32,
     rate: f32,
+    salt: u32,
+    least: Least,
+}
+
+#[derive(Clone, Copy)]
+struct Least {
+    parameter: f32,
+    away: f32,
+    first: f32,
+    second: f32,
+    squared: f32,
+    quotient: f32,
 }
 
 impl Adam {
@@ -80,72 +94,87 @@ impl Adam {
         let keep = match self.decay {
             Decay::Decoupled => 1.0 - self.learning_rate * self.weight_decay,
             Decay::L2 => 1.0,
+        } as f32;
+        let from_old = weight < 0.5;
+        let lerp = (if from_old { weight } else { self.beta1 }) as f32;
+        let (beta2, fresh) = (self.beta2 as f32, (1.0 - self.beta2) as f32);
+        let rate = (self.learning_rate / correction1) as f32;
+        let least = Least {
+            parameter: least(keep),
+            away: least(lerp),
+            // From the old end a moment that can get no smaller would stay for ever.
+            first: if from_old { least(lerp) } else { NORMAL },
+            second: least(beta2),
+            squared: least_squared(fresh),
+            quotient: least(rate),
         };
-        Scalars {
-            keep: keep as f32,
-            lerp: (if weight < 0.5 { weight } else { self.beta1 }) as f32,
-            beta2: self.beta2 as f32,
-            fresh: (1.0 - self.beta2) as f32,
-            root: correction2.sqrt() as f32,
-            eps: self.eps as f32,
-            rate: (self.learning_rate / correction1) as f32,
-        }
+        let (root, eps) = ((1.0 / correction2.sqrt()) as f32, self.eps as f32);
+        Scalars { keep, lerp, beta2, fresh, root, eps, rate, salt: noise::salt(self.update), least }
     }
 }
 
-/// Updates `parameters` and both moments from the accumulated `gradient`.
+/// Updates parameters and both moments, `exp_avg` and `exp_avg_sq`.
 ///
 /// # Panics
 /// When the slices are not equally long.
-pub fn adam(rule: &Adam, parameters: &mut [f32], gradient: &[f32], exp_avg: &mut [f32], exp_avg_sq: &mut [f32]) {
-    same_length("the gradient", gradient.len(), parameters.len());
-    same_length("exp_avg", exp_avg.len(), parameters.len());
-    same_length("exp_avg_sq", exp_avg_sq.len(), parameters.len());
+pub fn adam(level: Level, rule: &Adam, shard: Shard<'_, 2>) {
     // Decided once, not for every element.
     if rule.decay == Decay::L2 && rule.weight_decay != 0.0 {
-        lerp(rule, rule.gradient.with_penalty(rule.weight_decay), parameters, gradient, exp_avg, exp_avg_sq);
+        lerp(level, rule, rule.gradient.with_penalty(rule.weight_decay), shard);
     } else {
-        lerp(rule, rule.gradient, parameters, gradient, exp_avg, exp_avg_sq);
+        lerp(level, rule, rule.gradient.prepared(), shard);
     }
 }
 
 /// The lerp starts at the nearer end, so that its end points are exact.
-fn lerp(rule: &Adam, how: impl Effective, p: &mut [f32], g: &[f32], exp_avg: &mut [f32], exp_avg_sq: &mut [f32]) {
+fn lerp(level: Level, rule: &Adam, how: impl Effective, shard: Shard<'_, 2>) {
+    let scalars = rule.scalars();
     if 1.0 - rule.beta1 < 0.5 {
-        pass::<true>(rule.scalars(), how, p, g, exp_avg, exp_avg_sq);
+        pass::run(level, &Elementwise::<_, true> { scalars, how }, shard);
     } else {
-        pass::<false>(rule.scalars(), how, p, g, exp_avg, exp_avg_sq);
+        pass::run(level, &Elementwise::<_, false> { scalars, how }, shard);
     }
 }
 
-fn pass<const FROM_OLD: bool>(
-    c: Scalars,
-    how: impl Effective,
-    parameters: &mut [f32],
-    gradient: &[f32],
-    exp_avg: &mut [f32],
-    exp_avg_sq: &mut [f32],
-) {
-    let moments = exp_avg.iter_mut().zip(exp_avg_sq);
-    for ((p, &g), (m, v)) in parameters.iter_mut().zip(gradient).zip(moments) {
-        let g = how.effective(g, *p);
-        let decayed = *p * c.keep;
-        let away = (g - *m) * c.lerp;
-        let first = normal(if FROM_OLD { *m + away } else { g - away });
-        let squared = squarable(g);
-        let second = normal(*v * c.beta2 + squared * squared * c.fresh);
-        *m = first;
-        *v = second;
-        *p = decayed - c.rate * (first / (second.sqrt() / c.root + c.eps));
+struct Elementwise<E, const FROM_OLD: bool> {
+    scalars: Scalars,
+    how: E,
+}
+
+impl<E: Effective, const FROM_OLD: bool> Rule<2> for Elementwise<E, FROM_OLD> {
+    #[inline(always)]
+    fn gradient<F: Real>(&self, accumulated: F, parameter: F) -> F {
+        self.how.effective(accumulated, parameter)
+    }
+
+    #[inline(always)]
+    fn state<F: Real>(&self, g: F, [m, v]: [F; 2]) -> [F; 2] {
+        let Scalars { lerp, beta2, fresh, least, .. } = self.scalars;
+        let away = (g - m).flushed(least.away) * F::of(lerp);
+        let first = (if FROM_OLD { m + away } else { g - away }).flushed(least.first);
+        let squared = g.flushed(least.squared);
+        let second = v.flushed_above(least.second) * F::of(beta2) + squared * squared * F::of(fresh);
+        [first, second]
+    }
+
+    #[inline(always)]
+    fn parameter<F: Real>(&self, p: F, _: F, [m, v]: [F; 2]) -> F {
+        let Scalars { keep, root, eps, rate, least, .. } = self.scalars;
+        let decayed = p.flushed(least.parameter) * F::of(keep);
+        let quotient = m / (v.sqrt() * F::of(root) + F::of(eps));
+        decayed - quotient.flushed(least.quotient) * F::of(rate)
+    }
+
+    fn salt(&self) -> u32 {
+        self.scalars.salt
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::denormal::SMALLEST_SQUARED;
     use crate::gradient::tests::gradients;
-    use crate::testing::{Shard, near, shards, splits};
+    use crate::testing::{Owned, near, shards, splits, watch};
     use proptest::prelude::*;
 
     const RULE: Adam = Adam {
@@ -159,12 +188,12 @@ mod tests {
         gradient: Gradient::AS_IT_IS,
     };
 
-    fn kernel(rule: &Adam) -> impl Fn(&mut [f32], &[f32], [&mut [f32]; 2]) {
-        |p, g, [m, v]| adam(rule, p, g, m, v)
+    fn kernel(rule: &Adam) -> impl Fn(Level, Shard<'_, 2>) {
+        |level, shard| adam(level, rule, shard)
     }
 
     fn one(rule: &Adam, p: f32, g: f32, m: f32, v: f32) -> [f32; 3] {
-        let after = Shard::one(p, g, [m, v]).step(kernel(rule));
+        let after = Owned::one(p, g, [m, v]).step(kernel(rule));
         [after.p[0], after.state[0][0], after.state[1][0]]
     }
 
@@ -261,16 +290,26 @@ mod tests {
 
     #[test]
     fn denormals_count_as_zero() {
-        let (smallest, edge) = (f32::MIN_POSITIVE, SMALLEST_SQUARED);
+        let (smallest, edge) = (f32::MIN_POSITIVE, 1.0 / (1u64 << 63) as f32);
         // All of a new gradient, so that its square is not scaled down.
         let rule = Adam { beta2: 0.0, ..RULE };
         assert_eq!(one(&rule, 1.0, edge, 0.0, 0.0)[2], smallest);
         assert_eq!(one(&rule, 1.0, edge * 0.999, 0.0, 1.0)[2], 0.0);
         assert_eq!(one(&RULE, 1.0, 0.0, -smallest, smallest)[1..], [0.0, 0.0]);
-        assert!(one(&RULE, 1.0, 0.0, 2.0 * smallest, 2.0 * smallest)[1..].iter().all(|moment| *moment > smallest));
+        assert!(one(&RULE, 1.0, 0.0, 20.0 * smallest, 2.0 * smallest)[1..].iter().all(|moment| *moment > smallest));
         // Gradients too small to square still move the first moment, and eps alone divides it.
         let [p, m, _] = one(&RULE, 0.0, edge / 2.0, 0.0, 0.0);
         assert!(m > 0.0 && p < 0.0 && p > -1e-13, "{m} {p}");
+    }
+
+    #[test]
+    fn nothing_computes_with_denormals() {
+        for rule in [RULE, Adam { decay: Decay::L2, weight_decay: 0.1, beta1: 0.3, update: 1000, ..RULE }] {
+            let how = rule.gradient.with_penalty(rule.weight_decay);
+            let scalars = rule.scalars();
+            watch(&Elementwise::<_, true> { scalars, how }, [true, false]);
+            watch(&Elementwise::<_, false> { scalars, how: rule.gradient.prepared() }, [true, false]);
+        }
     }
 
     #[test]
@@ -284,8 +323,8 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "exp_avg has 2 elements, 1 were wanted")]
+    #[should_panic(expected = "a state has 2 elements, 1 were wanted")]
     fn unequal_slices_are_a_mistake() {
-        adam(&RULE, &mut [0.0], &[0.0], &mut [0.0; 2], &mut [0.0]);
+        adam(Level::best(), &RULE, Shard::of_f32(&mut [0.0], &[0.0], [&mut [0.0; 2], &mut [0.0]]));
     }
 }

@@ -1,6 +1,13 @@
 //! From the accumulated gradient to the one that an update rule sees.
 
-/// How a gradient is made from an accumulated one: times `scale`, then cut to `[-clip, clip]`.
+use crate::convert::widen;
+use crate::denormal::{NORMAL, least};
+use crate::real::Real;
+use crate::same_length;
+use stoker_core::Values;
+
+/// How a gradient is made from an accumulated one: times `scale`, then cut to `[-clip, clip]`. What would be a denormal
+/// counts as 0.
 ///
 /// ```
 /// use stoker_kernels::Gradient;
@@ -20,47 +27,74 @@ impl Gradient {
     pub const AS_IT_IS: Self = Self { scale: 1.0, clip: f32::INFINITY };
 
     /// The gradient of one element. NaN stays NaN, as with PyTorch's `clip_grad_value_`; infinity is cut like the rest.
-    #[inline]
     pub fn of(self, accumulated: f32) -> f32 {
-        // Comparisons and selects, which vectorise; `clamp` would panic on a clip of NaN.
-        let gradient = accumulated * self.scale;
-        let gradient = if gradient > self.clip { self.clip } else { gradient };
-        if gradient < -self.clip { -self.clip } else { gradient }
+        self.prepared().effective(accumulated, 0.0)
+    }
+
+    /// The gradients of many elements.
+    ///
+    /// # Panics
+    /// When the slices are not equally long.
+    pub fn of_all(self, into: &mut [f32], accumulated: Values<'_>) {
+        same_length("the gradient", accumulated.len(), into.len());
+        widen(into, accumulated);
+        let prepared = self.prepared();
+        into.iter_mut().for_each(|value| *value = prepared.effective(*value, 0.0));
+    }
+
+    /// As loops want it.
+    pub(crate) fn prepared(self) -> Prepared {
+        // Cut to a denormal, it would be one.
+        Prepared { scale: self.scale, clip: self.clip.flushed(NORMAL), least: least(self.scale) }
     }
 
     /// With weight decay by an L2 penalty.
     pub(crate) fn with_penalty(self, weight_decay: f64) -> Penalised {
-        Penalised { gradient: self, penalty: weight_decay as f32 }
+        let penalty = weight_decay as f32;
+        Penalised { gradient: self.prepared(), penalty, least: least(penalty) }
     }
+}
+
+/// [`Gradient`] with its limit.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Prepared {
+    scale: f32,
+    clip: f32,
+    least: f32,
 }
 
 /// The gradient of the loss and of an L2 penalty together: `g + penalty * p`.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Penalised {
-    gradient: Gradient,
+    gradient: Prepared,
     penalty: f32,
+    least: f32,
 }
 
 /// With an L2 penalty or without, so that loops are compiled for either.
 ///
-/// Without one the parameter must not matter, since 0 times infinity is NaN; a comparison for every element costs a
-/// fifth of Adam's time.
-pub(crate) trait Effective: Copy {
-    /// The gradient of one element whose parameter is `parameter`.
-    fn effective(self, accumulated: f32, parameter: f32) -> f32;
+/// Without one the parameter must not matter, since 0 times infinity is NaN.
+pub(crate) trait Effective: Copy + Send + Sync {
+    /// The gradient of one element whose parameter is `parameter`: a normal number or 0.
+    fn effective<F: Real>(self, accumulated: F, parameter: F) -> F;
 }
 
-impl Effective for Gradient {
-    #[inline]
-    fn effective(self, accumulated: f32, _parameter: f32) -> f32 {
-        self.of(accumulated)
+impl Effective for Prepared {
+    #[inline(always)]
+    fn effective<F: Real>(self, accumulated: F, _parameter: F) -> F {
+        // Comparisons and selects, which vectorise; `clamp` would panic on a clip of NaN.
+        let clip = F::of(self.clip);
+        let gradient = accumulated.flushed(self.least) * F::of(self.scale);
+        let gradient = if gradient > clip { clip } else { gradient };
+        if gradient < -clip { -clip } else { gradient }
     }
 }
 
 impl Effective for Penalised {
-    #[inline]
-    fn effective(self, accumulated: f32, parameter: f32) -> f32 {
-        self.gradient.of(accumulated) + self.penalty * parameter
+    #[inline(always)]
+    fn effective<F: Real>(self, accumulated: F, parameter: F) -> F {
+        let gradient = self.gradient.effective(accumulated, parameter);
+        (gradient + parameter.flushed(self.least) * F::of(self.penalty)).flushed(NORMAL)
     }
 }
 
@@ -97,8 +131,18 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn many_are_as_one() {
+        let gradient = Gradient { scale: 0.5, clip: 3.0 };
+        let narrow = [1.0, -80.0, f32::NAN].map(half::bf16::from_f32);
+        let mut found = [9.0; 3];
+        gradient.of_all(&mut found, Values::BF16(&narrow));
+        assert_eq!(found[..2], [0.5, -3.0]);
+        assert!(found[2].is_nan());
+    }
+
+    #[test]
     fn without_a_penalty_the_parameter_does_not_matter() {
-        assert_eq!(Gradient::AS_IT_IS.effective(0.5, f32::INFINITY), 0.5);
+        assert_eq!(Gradient::AS_IT_IS.prepared().effective(0.5, f32::INFINITY), 0.5);
         assert_eq!(Gradient::AS_IT_IS.with_penalty(0.25).effective(0.5, 8.0), 2.5);
     }
 }

@@ -11,12 +11,14 @@
 //! ```
 //!
 //! The scalars are computed in f64 and rounded to f32 once; the elements are f32 throughout. The sign of NaN is NaN (it
-//! is 0 in PyTorch and Burn), so that a bad gradient reaches the parameter too. A moment that would be a denormal counts
-//! as 0, as in Adam.
+//! is 0 in PyTorch and Burn), so that a bad gradient reaches the parameter too. Denormals count
+//! as zero (see [Note: Denormals] in `denormal.rs`), and so has their sign no direction.
 
-use crate::denormal::normal;
-use crate::gradient::Gradient;
-use crate::same_length;
+use crate::denormal::{NORMAL, least};
+use crate::gradient::{Effective, Gradient, Prepared};
+use crate::pass::{self, Rule};
+use crate::real::Real;
+use crate::{Level, Shard, noise};
 
 /// What all elements of a call share. See [Note: Lion].
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -29,59 +31,127 @@ pub struct Lion {
     pub beta2: f64,
     /// Decoupled weight decay.
     pub weight_decay: f64,
+    /// Number of this update, from 1; it matters only for state that is narrower than f32.
+    pub update: u64,
     /// How the gradient is made.
     pub gradient: Gradient,
 }
 
-/// Updates `parameters` and the moment from the accumulated `gradient`.
+/// Updates parameters and the moment, `exp_avg`.
 ///
 /// # Panics
 /// When the slices are not equally long.
-pub fn lion(rule: &Lion, parameters: &mut [f32], gradient: &[f32], exp_avg: &mut [f32]) {
-    same_length("the gradient", gradient.len(), parameters.len());
-    same_length("exp_avg", exp_avg.len(), parameters.len());
-    let keep = (1.0 - rule.learning_rate * rule.weight_decay) as f32;
-    let rate = rule.learning_rate as f32;
-    let (old1, fresh1) = (rule.beta1 as f32, (1.0 - rule.beta1) as f32);
-    let (old2, fresh2) = (rule.beta2 as f32, (1.0 - rule.beta2) as f32);
-    for ((p, &g), m) in parameters.iter_mut().zip(gradient).zip(exp_avg) {
-        let g = rule.gradient.of(g);
-        let direction = sign(*m * old1 + g * fresh1);
-        *m = normal(*m * old2 + g * fresh2);
-        *p = *p * keep - rate * direction;
+pub fn lion(level: Level, rule: &Lion, shard: Shard<'_, 1>) {
+    pass::run(level, &Elementwise::new(rule), shard);
+}
+
+struct Elementwise {
+    keep: f32,
+    least_parameter: f32,
+    rate: f32,
+    direction: Weights,
+    moment: Weights,
+    salt: u32,
+    how: Prepared,
+}
+
+impl Elementwise {
+    fn new(rule: &Lion) -> Self {
+        let keep = (1.0 - rule.learning_rate * rule.weight_decay) as f32;
+        let weights = |beta: f64| {
+            let (old, fresh) = (beta as f32, (1.0 - beta) as f32);
+            Weights { old, fresh, least_old: least(old), least_fresh: least(fresh) }
+        };
+        Self {
+            keep,
+            least_parameter: least(keep),
+            rate: rule.learning_rate as f32,
+            direction: weights(rule.beta1),
+            moment: weights(rule.beta2),
+            salt: noise::salt(rule.update),
+            how: rule.gradient.prepared(),
+        }
+    }
+}
+
+/// Of a mean of moment and gradient, with the least magnitudes of either.
+#[derive(Clone, Copy)]
+struct Weights {
+    old: f32,
+    fresh: f32,
+    least_old: f32,
+    least_fresh: f32,
+}
+
+impl Weights {
+    #[inline(always)]
+    fn mean<F: Real>(self, m: F, g: F) -> F {
+        let mean = m.flushed(self.least_old) * F::of(self.old) + g.flushed(self.least_fresh) * F::of(self.fresh);
+        mean.flushed(NORMAL)
+    }
+}
+
+impl Rule<1> for Elementwise {
+    const STATE_LAST: bool = true;
+
+    #[inline(always)]
+    fn gradient<F: Real>(&self, accumulated: F, parameter: F) -> F {
+        self.how.effective(accumulated, parameter)
+    }
+
+    #[inline(always)]
+    fn state<F: Real>(&self, g: F, [m]: [F; 1]) -> [F; 1] {
+        [self.moment.mean(m, g)]
+    }
+
+    #[inline(always)]
+    fn parameter<F: Real>(&self, p: F, g: F, [m]: [F; 1]) -> F {
+        let direction = sign(self.direction.mean(m, g));
+        p.flushed(self.least_parameter) * F::of(self.keep) - direction * F::of(self.rate)
+    }
+
+    fn salt(&self) -> u32 {
+        self.salt
     }
 }
 
 /// 1 or -1; zeros and NaN as they are.
-#[inline]
-fn sign(value: f32) -> f32 {
-    let value = if value > 0.0 { 1.0 } else { value };
-    if value < 0.0 { -1.0 } else { value }
+#[inline(always)]
+fn sign<F: Real>(value: F) -> F {
+    let (zero, one) = (F::of(0.0), F::of(1.0));
+    let value = if value > zero { one } else { value };
+    if value < zero { -one } else { value }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::gradient::tests::gradients;
-    use crate::testing::{Shard, near, shards, splits};
+    use crate::testing::{Owned, near, shards, splits, watch};
     use proptest::prelude::*;
 
-    const RULE: Lion =
-        Lion { learning_rate: 0.25, beta1: 0.5, beta2: 0.75, weight_decay: 0.0, gradient: Gradient::AS_IT_IS };
+    const RULE: Lion = Lion {
+        learning_rate: 0.25,
+        beta1: 0.5,
+        beta2: 0.75,
+        weight_decay: 0.0,
+        update: 2,
+        gradient: Gradient::AS_IT_IS,
+    };
 
-    fn kernel(rule: &Lion) -> impl Fn(&mut [f32], &[f32], [&mut [f32]; 1]) {
-        |p, g, [m]| lion(rule, p, g, m)
+    fn kernel(rule: &Lion) -> impl Fn(Level, Shard<'_, 1>) {
+        |level, shard| lion(level, rule, shard)
     }
 
     fn one(rule: &Lion, p: f32, g: f32, m: f32) -> [f32; 2] {
-        let after = Shard::one(p, g, [m]).step(kernel(rule));
+        let after = Owned::one(p, g, [m]).step(kernel(rule));
         [after.p[0], after.state[0][0]]
     }
 
     fn rules() -> impl Strategy<Value = Lion> {
         let betas = (prop_oneof![Just(0.0), Just(0.9), 0.0..0.999], prop_oneof![Just(0.99), 0.0..0.9999]);
         (0.0..0.1, betas, 0.0..0.5, gradients()).prop_map(|(learning_rate, (beta1, beta2), weight_decay, gradient)| {
-            Lion { learning_rate, beta1, beta2, weight_decay, gradient }
+            Lion { learning_rate, beta1, beta2, weight_decay, update: 2, gradient }
         })
     }
 
@@ -149,8 +219,13 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "exp_avg has 2 elements, 1 were wanted")]
+    fn nothing_computes_with_denormals() {
+        watch(&Elementwise::new(&Lion { weight_decay: 0.1, ..RULE }), [true]);
+    }
+
+    #[test]
+    #[should_panic(expected = "a state has 2 elements, 1 were wanted")]
     fn unequal_slices_are_a_mistake() {
-        lion(&RULE, &mut [0.0], &[0.0], &mut [0.0; 2]);
+        lion(Level::best(), &RULE, Shard::of_f32(&mut [0.0], &[0.0], [&mut [0.0; 2]]));
     }
 }

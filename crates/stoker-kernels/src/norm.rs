@@ -1,5 +1,7 @@
 //! Sums of squares whose bits depend on nothing but the data.
 
+use crate::Level;
+
 /// Elements of a chunk.
 ///
 /// It is the default alignment of shards and parameters: under it no chunk is shared by two ranks.
@@ -40,7 +42,15 @@ pub struct SquareSum {
 
 impl SquareSum {
     /// Appends `values` to the sequence.
-    pub fn push(&mut self, mut values: &[f32]) {
+    pub fn push(&mut self, values: &[f32]) {
+        Level::best().run(
+            #[inline(always)]
+            || self.push_all(values),
+        );
+    }
+
+    #[inline(always)]
+    fn push_all(&mut self, mut values: &[f32]) {
         while !values.is_empty() {
             let (now, later) = values.split_at(values.len().min(CHUNK - self.filled));
             self.push_in_chunk(now);
@@ -53,6 +63,7 @@ impl SquareSum {
         self.chunks + self.lanes.iter().sum::<f64>()
     }
 
+    #[inline(always)]
     fn push_in_chunk(&mut self, values: &[f32]) {
         // Up to the next multiple of LANES one by one, then a lane each, then the rest.
         let lane = self.filled % LANES;
@@ -78,7 +89,7 @@ impl SquareSum {
     }
 }
 
-#[inline]
+#[inline(always)]
 fn square(value: f32) -> f64 {
     let value = f64::from(value);
     value * value

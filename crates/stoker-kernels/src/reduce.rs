@@ -1,9 +1,10 @@
 //! Sums of slices, element by element.
 
-use crate::convert::{bf16_to_f32, f16_to_f32, f32_to_bf16, f32_to_f16};
-use crate::same_length;
+use crate::convert;
+use crate::{Level, same_length};
 use half::{bf16, f16};
 use std::ops::AddAssign;
+use stoker_core::{Values, ValuesMut};
 
 /// Elements that are summed over all parts before the next ones are: few enough for the sum to stay in the first cache.
 const BLOCK: usize = 2048;
@@ -13,7 +14,10 @@ const BLOCK: usize = 2048;
 /// # Panics
 /// When the slices are not equally long.
 pub fn sum_f32(into: &mut [f32], parts: &[&[f32]]) {
-    sum(into, parts);
+    Level::best().run(
+        #[inline(always)]
+        || sum(into, parts),
+    );
 }
 
 /// As [`sum_f32`].
@@ -21,7 +25,10 @@ pub fn sum_f32(into: &mut [f32], parts: &[&[f32]]) {
 /// # Panics
 /// When the slices are not equally long.
 pub fn sum_f64(into: &mut [f64], parts: &[&[f64]]) {
-    sum(into, parts);
+    Level::best().run(
+        #[inline(always)]
+        || sum(into, parts),
+    );
 }
 
 /// As [`sum_f32`]: summed in f32, rounded once.
@@ -29,7 +36,10 @@ pub fn sum_f64(into: &mut [f64], parts: &[&[f64]]) {
 /// # Panics
 /// When the slices are not equally long.
 pub fn sum_bf16(into: &mut [bf16], parts: &[&[bf16]]) {
-    sum_wide(into, parts, bf16_to_f32, f32_to_bf16);
+    Level::best().run(
+        #[inline(always)]
+        || sum_wide(into, parts),
+    );
 }
 
 /// As [`sum_bf16`].
@@ -37,7 +47,10 @@ pub fn sum_bf16(into: &mut [bf16], parts: &[&[bf16]]) {
 /// # Panics
 /// When the slices are not equally long.
 pub fn sum_f16(into: &mut [f16], parts: &[&[f16]]) {
-    sum_wide(into, parts, f16_to_f32, f32_to_f16);
+    Level::best().run(
+        #[inline(always)]
+        || sum_wide(into, parts),
+    );
 }
 
 /// Adds `from` to `into`.
@@ -46,7 +59,10 @@ pub fn sum_f16(into: &mut [f16], parts: &[&[f16]]) {
 /// When the slices are not equally long.
 pub fn add(into: &mut [f32], from: &[f32]) {
     same_length("what is added", from.len(), into.len());
-    add_equal(into, from);
+    Level::best().run(
+        #[inline(always)]
+        || add_equal(into, from),
+    );
 }
 
 /// As [`add`]: summed in f32, rounded once.
@@ -54,7 +70,10 @@ pub fn add(into: &mut [f32], from: &[f32]) {
 /// # Panics
 /// When the slices are not equally long.
 pub fn add_bf16(into: &mut [bf16], from: &[bf16]) {
-    add_wide(into, from, bf16_to_f32, f32_to_bf16);
+    Level::best().run(
+        #[inline(always)]
+        || add_wide(into, from),
+    );
 }
 
 /// As [`add_bf16`].
@@ -62,7 +81,10 @@ pub fn add_bf16(into: &mut [bf16], from: &[bf16]) {
 /// # Panics
 /// When the slices are not equally long.
 pub fn add_f16(into: &mut [f16], from: &[f16]) {
-    add_wide(into, from, f16_to_f32, f32_to_f16);
+    Level::best().run(
+        #[inline(always)]
+        || add_wide(into, from),
+    );
 }
 
 /// Adds `from`, times `scale`, to `into`.
@@ -71,32 +93,18 @@ pub fn add_f16(into: &mut [f16], from: &[f16]) {
 /// When the slices are not equally long.
 pub fn add_scaled(into: &mut [f32], from: &[f32], scale: f32) {
     same_length("what is added", from.len(), into.len());
-    for (into, from) in into.iter_mut().zip(from) {
-        *into += from * scale;
-    }
-}
-
-/// `into` becomes `from`, times `scale`.
-///
-/// # Panics
-/// When the slices are not equally long.
-pub fn set_scaled(into: &mut [f32], from: &[f32], scale: f32) {
-    same_length("what is set", from.len(), into.len());
-    for (into, from) in into.iter_mut().zip(from) {
-        *into = from * scale;
-    }
-}
-
-/// `into` becomes `from`.
-///
-/// # Panics
-/// When the slices are not equally long.
-pub fn set(into: &mut [f32], from: &[f32]) {
-    same_length("what is set", from.len(), into.len());
-    into.copy_from_slice(from);
+    Level::best().run(
+        #[inline(always)]
+        || {
+            for (into, from) in into.iter_mut().zip(from) {
+                *into += from * scale;
+            }
+        },
+    );
 }
 
 // Generic code is compiled where it is used: only the functions above, which are not, get this crate's optimisation.
+#[inline(always)]
 fn sum<T: Copy + Default + AddAssign>(into: &mut [T], parts: &[&[T]]) {
     for part in parts {
         same_length("a part of a sum", part.len(), into.len());
@@ -115,12 +123,12 @@ fn sum<T: Copy + Default + AddAssign>(into: &mut [T], parts: &[&[T]]) {
     }
 }
 
-fn sum_wide<T: Copy + Default>(
-    into: &mut [T],
-    parts: &[&[T]],
-    widen: fn(&mut [f32], &[T]),
-    narrow: fn(&mut [T], &[f32]),
-) {
+#[inline(always)]
+fn sum_wide<T>(into: &mut [T], parts: &[&[T]])
+where
+    for<'a> Values<'a>: From<&'a [T]>,
+    for<'a> ValuesMut<'a>: From<&'a mut [T]>,
+{
     for part in parts {
         same_length("a part of a sum", part.len(), into.len());
     }
@@ -131,26 +139,32 @@ fn sum_wide<T: Copy + Default>(
         let (total, wide) = (&mut total[..block.len()], &mut wide[..block.len()]);
         total.fill(0.0);
         for (at, part) in parts.iter().enumerate() {
-            widen(wide, &part[range.clone()]);
+            convert::widen(wide, (&part[range.clone()]).into());
             // The first is set, not added to zero: -0 stays.
             if at == 0 { total.copy_from_slice(wide) } else { add_equal(total, wide) }
         }
-        narrow(block, total);
+        convert::narrow(block.into(), total);
     }
 }
 
-fn add_wide<T>(into: &mut [T], from: &[T], widen: fn(&mut [f32], &[T]), narrow: fn(&mut [T], &[f32])) {
+#[inline(always)]
+fn add_wide<T>(into: &mut [T], from: &[T])
+where
+    for<'a> Values<'a>: From<&'a [T]>,
+    for<'a> ValuesMut<'a>: From<&'a mut [T]>,
+{
     same_length("what is added", from.len(), into.len());
     let (mut total, mut wide) = ([0.0; BLOCK], [0.0; BLOCK]);
     for (into, from) in into.chunks_mut(BLOCK).zip(from.chunks(BLOCK)) {
         let (total, wide) = (&mut total[..into.len()], &mut wide[..into.len()]);
-        widen(total, into);
-        widen(wide, from);
+        convert::widen(total, (&*into).into());
+        convert::widen(wide, from.into());
         add_equal(total, wide);
-        narrow(into, total);
+        convert::narrow(into.into(), total);
     }
 }
 
+#[inline(always)]
 fn add_equal<T: Copy + AddAssign>(into: &mut [T], from: &[T]) {
     for (into, from) in into.iter_mut().zip(from) {
         *into += *from;
@@ -239,8 +253,6 @@ mod tests {
             };
             prop_assert_eq!(result(&|into| add(into, from)), each(&|old, from| old + from));
             prop_assert_eq!(result(&|into| add_scaled(into, from, scale)), each(&|old, from| old + from * scale));
-            prop_assert_eq!(result(&|into| set(into, from)), each(&|_, from| from));
-            prop_assert_eq!(result(&|into| set_scaled(into, from, scale)), each(&|_, from| from * scale));
         }
     }
 

@@ -11,12 +11,14 @@
 //! p = p - lr * g
 //! ```
 //!
-//! The scalars are computed in f64 and rounded to f32 once; the elements are f32 throughout. A buffer that would be a
-//! denormal counts as 0, as moments do in Adam.
+//! The scalars are computed in f64 and rounded to f32 once; the elements are f32 throughout. Denormals count as zero:
+//! see [Note: Denormals] in `denormal.rs`.
 
-use crate::denormal::normal;
+use crate::denormal::{NORMAL, least};
 use crate::gradient::{Effective, Gradient};
-use crate::same_length;
+use crate::pass::{self, Rule};
+use crate::real::Real;
+use crate::{Level, Shard, noise};
 
 /// What all elements of a call share. See [Note: SGD].
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -42,62 +44,134 @@ pub struct Momentum {
     pub update: u64,
 }
 
-/// Updates `parameters` from the accumulated `gradient`.
+/// Updates parameters.
 ///
 /// # Panics
 /// When the slices are not equally long.
-pub fn sgd(rule: &Sgd, parameters: &mut [f32], gradient: &[f32]) {
-    same_length("the gradient", gradient.len(), parameters.len());
+pub fn sgd(level: Level, rule: &Sgd, shard: Shard<'_, 0>) {
     // Decided once, not for every element.
     if rule.weight_decay == 0.0 {
-        plain(rule, rule.gradient, parameters, gradient);
+        pass::run(level, &Plain { step: Step::new(rule), how: rule.gradient.prepared() }, shard);
     } else {
-        plain(rule, rule.gradient.with_penalty(rule.weight_decay), parameters, gradient);
+        pass::run(level, &Plain { step: Step::new(rule), how: rule.gradient.with_penalty(rule.weight_decay) }, shard);
     }
 }
 
-fn plain(rule: &Sgd, how: impl Effective, parameters: &mut [f32], gradient: &[f32]) {
-    let rate = rule.learning_rate as f32;
-    for (p, &g) in parameters.iter_mut().zip(gradient) {
-        *p -= rate * how.effective(g, *p);
-    }
-}
-
-/// Updates `parameters` and the momentum `buffer` from the accumulated `gradient`.
+/// Updates parameters and the momentum buffer.
 ///
 /// # Panics
 /// When the slices are not equally long.
-pub fn sgd_momentum(rule: &Sgd, past: &Momentum, parameters: &mut [f32], gradient: &[f32], buffer: &mut [f32]) {
-    same_length("the gradient", gradient.len(), parameters.len());
-    same_length("the momentum buffer", buffer.len(), parameters.len());
-    if past.update == 1 {
-        buffer.fill(0.0);
-    }
-    let penalised = rule.gradient.with_penalty(rule.weight_decay);
+pub fn sgd_momentum(level: Level, rule: &Sgd, past: &Momentum, shard: Shard<'_, 1>) {
     // Decided once, not for every element.
-    match (rule.weight_decay == 0.0, past.nesterov) {
-        (true, true) => pass::<true>(rule, past, rule.gradient, parameters, gradient, buffer),
-        (true, false) => pass::<false>(rule, past, rule.gradient, parameters, gradient, buffer),
-        (false, true) => pass::<true>(rule, past, penalised, parameters, gradient, buffer),
-        (false, false) => pass::<false>(rule, past, penalised, parameters, gradient, buffer),
+    if rule.weight_decay == 0.0 {
+        with_momentum(level, rule, past, rule.gradient.prepared(), shard);
+    } else {
+        with_momentum(level, rule, past, rule.gradient.with_penalty(rule.weight_decay), shard);
     }
 }
 
-fn pass<const NESTEROV: bool>(
-    rule: &Sgd,
-    past: &Momentum,
-    how: impl Effective,
-    parameters: &mut [f32],
-    gradient: &[f32],
-    buffer: &mut [f32],
-) {
-    let (rate, old) = (rule.learning_rate as f32, past.momentum as f32);
-    // In the first update all of the gradient goes into a buffer of zeros.
-    let fresh = if past.update == 1 { 1.0 } else { (1.0 - past.dampening) as f32 };
-    for ((p, &g), b) in parameters.iter_mut().zip(gradient).zip(buffer) {
-        let g = how.effective(g, *p);
-        *b = normal(*b * old + g * fresh);
-        *p -= rate * if NESTEROV { g + old * *b } else { *b };
+fn with_momentum(level: Level, rule: &Sgd, past: &Momentum, how: impl Effective, shard: Shard<'_, 1>) {
+    let (step, buffer, salt) = (Step::new(rule), Buffer::new(past), noise::salt(past.update));
+    if past.nesterov {
+        pass::run(level, &Remembering::<_, true> { step, buffer, salt, how }, shard);
+    } else {
+        pass::run(level, &Remembering::<_, false> { step, buffer, salt, how }, shard);
+    }
+}
+
+/// The last line of [Note: SGD].
+#[derive(Clone, Copy)]
+struct Step {
+    rate: f32,
+    least: f32,
+}
+
+impl Step {
+    fn new(rule: &Sgd) -> Self {
+        let rate = rule.learning_rate as f32;
+        Self { rate, least: least(rate) }
+    }
+
+    #[inline(always)]
+    fn from<F: Real>(self, p: F, g: F) -> F {
+        p - g.flushed(self.least) * F::of(self.rate)
+    }
+}
+
+struct Plain<E> {
+    step: Step,
+    how: E,
+}
+
+impl<E: Effective> Rule<0> for Plain<E> {
+    #[inline(always)]
+    fn gradient<F: Real>(&self, accumulated: F, parameter: F) -> F {
+        self.how.effective(accumulated, parameter)
+    }
+
+    #[inline(always)]
+    fn state<F: Real>(&self, _: F, state: [F; 0]) -> [F; 0] {
+        state
+    }
+
+    #[inline(always)]
+    fn parameter<F: Real>(&self, p: F, g: F, _: [F; 0]) -> F {
+        self.step.from(p, g)
+    }
+
+    fn salt(&self) -> u32 {
+        0
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Buffer {
+    old: f32,
+    fresh: f32,
+    first: bool,
+    least_old: f32,
+    least_fresh: f32,
+}
+
+impl Buffer {
+    fn new(past: &Momentum) -> Self {
+        let first = past.update == 1;
+        let old = past.momentum as f32;
+        // In the first update all of the gradient goes into a buffer of zeros.
+        let fresh = if first { 1.0 } else { (1.0 - past.dampening) as f32 };
+        Self { old, fresh, first, least_old: least(old), least_fresh: least(fresh) }
+    }
+}
+
+struct Remembering<E, const NESTEROV: bool> {
+    step: Step,
+    buffer: Buffer,
+    salt: u32,
+    how: E,
+}
+
+impl<E: Effective, const NESTEROV: bool> Rule<1> for Remembering<E, NESTEROV> {
+    #[inline(always)]
+    fn gradient<F: Real>(&self, accumulated: F, parameter: F) -> F {
+        self.how.effective(accumulated, parameter)
+    }
+
+    #[inline(always)]
+    fn state<F: Real>(&self, g: F, [b]: [F; 1]) -> [F; 1] {
+        let Buffer { old, fresh, first, least_old, least_fresh } = self.buffer;
+        // Whatever is in the buffer before the first update.
+        let b = if first { F::of(0.0) } else { b };
+        [(b.flushed(least_old) * F::of(old) + g.flushed(least_fresh) * F::of(fresh)).flushed(NORMAL)]
+    }
+
+    #[inline(always)]
+    fn parameter<F: Real>(&self, p: F, g: F, [b]: [F; 1]) -> F {
+        let Buffer { old, least_old, .. } = self.buffer;
+        self.step.from(p, if NESTEROV { g + b.flushed(least_old) * F::of(old) } else { b })
+    }
+
+    fn salt(&self) -> u32 {
+        self.salt
     }
 }
 
@@ -105,27 +179,27 @@ fn pass<const NESTEROV: bool>(
 mod tests {
     use super::*;
     use crate::gradient::tests::gradients;
-    use crate::testing::{Shard, near, shards, splits};
+    use crate::testing::{Owned, near, shards, splits, watch};
     use proptest::prelude::*;
 
     const RULE: Sgd = Sgd { learning_rate: 0.25, weight_decay: 0.0, gradient: Gradient::AS_IT_IS };
     const PAST: Momentum = Momentum { momentum: 0.5, dampening: 0.0, nesterov: false, update: 2 };
 
-    fn plain(rule: &Sgd) -> impl Fn(&mut [f32], &[f32], [&mut [f32]; 0]) {
-        |p, g, []| sgd(rule, p, g)
+    fn plain(rule: &Sgd) -> impl Fn(Level, Shard<'_, 0>) {
+        |level, shard| sgd(level, rule, shard)
     }
 
-    fn kernel(rule: &Sgd, past: &Momentum) -> impl Fn(&mut [f32], &[f32], [&mut [f32]; 1]) {
-        |p, g, [b]| sgd_momentum(rule, past, p, g, b)
+    fn kernel(rule: &Sgd, past: &Momentum) -> impl Fn(Level, Shard<'_, 1>) {
+        |level, shard| sgd_momentum(level, rule, past, shard)
     }
 
     fn one(rule: &Sgd, past: &Momentum, p: f32, g: f32, b: f32) -> [f32; 2] {
-        let after = Shard::one(p, g, [b]).step(kernel(rule, past));
+        let after = Owned::one(p, g, [b]).step(kernel(rule, past));
         [after.p[0], after.state[0][0]]
     }
 
     fn one_plain(rule: &Sgd, p: f32, g: f32) -> f32 {
-        Shard::one(p, g, []).step(plain(rule)).p[0]
+        Owned::one(p, g, []).step(plain(rule)).p[0]
     }
 
     fn rules() -> impl Strategy<Value = Sgd> {
@@ -144,7 +218,7 @@ mod tests {
         #[test]
         fn is_the_rule(shard in shards([-100f32..100.0]), rule in rules(), past in pasts()) {
             let after = shard.clone().step(kernel(&rule, &past));
-            let without = Shard { p: shard.p.clone(), g: shard.g.clone(), state: [] }.step(plain(&rule));
+            let without = Owned { p: shard.p.clone(), g: shard.g.clone(), state: [] }.step(plain(&rule));
             for at in 0..shard.p.len() {
                 let gradient = rule.gradient.with_penalty(rule.weight_decay).effective(shard.g[at], shard.p[at]);
                 let [p, g, b] = [shard.p[at], gradient, shard.state[0][at]].map(f64::from);
@@ -166,7 +240,7 @@ mod tests {
         ) {
             let together = shard.clone().step(kernel(&rule, &past));
             prop_assert_eq!(shard.clone().step_split(split, kernel(&rule, &past)).bits(), together.bits());
-            let shard = Shard { p: shard.p, g: shard.g, state: [] };
+            let shard = Owned { p: shard.p, g: shard.g, state: [] };
             let together = shard.clone().step(plain(&rule));
             prop_assert_eq!(shard.step_split(split, plain(&rule)).bits(), together.bits());
         }
@@ -216,8 +290,17 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "the momentum buffer has 2 elements, 1 were wanted")]
+    fn nothing_computes_with_denormals() {
+        let how = RULE.gradient.with_penalty(0.1);
+        let (step, buffer) = (Step::new(&RULE), Buffer::new(&PAST));
+        watch(&Plain { step, how }, []);
+        watch(&Remembering::<_, true> { step, buffer, salt: 0, how }, [true]);
+        watch(&Remembering::<_, false> { step, buffer, salt: 0, how }, [true]);
+    }
+
+    #[test]
+    #[should_panic(expected = "a state has 2 elements, 1 were wanted")]
     fn unequal_slices_are_a_mistake() {
-        sgd_momentum(&RULE, &PAST, &mut [0.0], &[0.0], &mut [0.0; 2]);
+        sgd_momentum(Level::best(), &RULE, &PAST, Shard::of_f32(&mut [0.0], &[0.0], [&mut [0.0; 2]]));
     }
 }

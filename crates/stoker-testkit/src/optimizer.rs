@@ -2,7 +2,8 @@
 
 use crate::values::{assert_same_bits, numbers};
 use std::ops::Range;
-use stoker_core::{Error, Granularity, Optimizer, Segment, ShardUpdate, StepContext};
+use stoker_core::half::{bf16, f16};
+use stoker_core::{DType, Error, Granularity, Optimizer, Segment, ShardUpdate, StepContext, Values, ValuesMut};
 
 const ELEMENTS: usize = 1003;
 
@@ -16,6 +17,8 @@ pub fn conforms(optimizer: &dyn Optimizer) {
         is_a_function_of_its_arguments,
         scales_the_gradient,
         cuts_the_gradient,
+        takes_a_narrow_gradient,
+        rounds_the_parameters,
         hides_no_nan,
         heeds_each_segment,
         counts_updates_by_segment,
@@ -33,7 +36,62 @@ pub fn conforms(optimizer: &dyn Optimizer) {
 struct Shard {
     parameters: Vec<f32>,
     gradient: Vec<f32>,
-    state: Vec<Vec<f32>>,
+    state: Vec<State>,
+}
+
+/// A slot's elements.
+#[derive(Debug, Clone)]
+enum State {
+    F16(Vec<f16>),
+    BF16(Vec<bf16>),
+    F32(Vec<f32>),
+}
+
+impl State {
+    fn zeros(dtype: DType, elements: usize) -> Self {
+        match dtype {
+            DType::F16 => Self::F16(vec![f16::ZERO; elements]),
+            DType::BF16 => Self::BF16(vec![bf16::ZERO; elements]),
+            DType::F32 => Self::F32(vec![0.0; elements]),
+            DType::F64 => panic!("state is not kept in f64"),
+        }
+    }
+
+    fn part(&mut self, range: Range<usize>) -> ValuesMut<'_> {
+        match self {
+            Self::F16(values) => ValuesMut::F16(&mut values[range]),
+            Self::BF16(values) => ValuesMut::BF16(&mut values[range]),
+            Self::F32(values) => ValuesMut::F32(&mut values[range]),
+        }
+    }
+
+    fn len(&self) -> usize {
+        self.wide().len()
+    }
+
+    fn wide(&self) -> Vec<f32> {
+        match self {
+            Self::F16(values) => values.iter().map(|value| value.to_f32()).collect(),
+            Self::BF16(values) => values.iter().map(|value| value.to_f32()).collect(),
+            Self::F32(values) => values.clone(),
+        }
+    }
+
+    fn truncate(&mut self, length: usize) {
+        match self {
+            Self::F16(values) => values.truncate(length),
+            Self::BF16(values) => values.truncate(length),
+            Self::F32(values) => values.truncate(length),
+        }
+    }
+
+    fn clear(&mut self, range: Range<usize>) {
+        match self {
+            Self::F16(values) => values[range].fill(f16::ZERO),
+            Self::BF16(values) => values[range].fill(bf16::ZERO),
+            Self::F32(values) => values[range].fill(0.0),
+        }
+    }
 }
 
 impl Shard {
@@ -42,7 +100,7 @@ impl Shard {
         let mut shard = Self {
             parameters: numbers(1, elements),
             gradient: Vec::new(),
-            state: vec![vec![0.0; elements]; optimizer.state_slots().len()],
+            state: optimizer.state_slots().iter().map(|slot| State::zeros(slot.dtype, elements)).collect(),
         };
         for update in 1..=3 {
             shard.gradient = numbers(100 + update, elements);
@@ -55,8 +113,9 @@ impl Shard {
     fn piece(&mut self, range: Range<usize>, segments: &[Segment], act: impl FnOnce(ShardUpdate<'_>)) {
         act(ShardUpdate {
             parameters: &mut self.parameters[range.clone()],
-            gradient: &self.gradient[range.clone()],
-            state: self.state.iter_mut().map(|state| &mut state[range.clone()]).collect(),
+            gradient: Values::F32(&self.gradient[range.clone()]),
+            state: self.state.iter_mut().map(|state| state.part(range.clone())).collect(),
+            rounded: None,
             segments,
         });
     }
@@ -68,8 +127,8 @@ impl Shard {
         });
     }
 
-    fn slices(&self) -> impl Iterator<Item = &[f32]> {
-        std::iter::once(self.parameters.as_slice()).chain(self.state.iter().map(Vec::as_slice))
+    fn slices(&self) -> impl Iterator<Item = Vec<f32>> {
+        std::iter::once(self.parameters.clone()).chain(self.state.iter().map(State::wide))
     }
 
     #[track_caller]
@@ -143,6 +202,50 @@ fn cuts_the_gradient(optimizer: &dyn Optimizer) {
     assert!(cut.slices().ne(uncut.slices()), "{optimizer:?}: clip_value is heeded");
 }
 
+fn takes_a_narrow_gradient(optimizer: &dyn Optimizer) {
+    let before = Shard::after_updates(optimizer, ELEMENTS);
+    let context = StepContext { gradient_scale: 0.3, clip_value: 0.3 };
+    let (halves, brains): (Vec<_>, Vec<_>) =
+        before.gradient.iter().map(|value| (f16::from_f32(*value), bf16::from_f32(*value))).unzip();
+    let wide = |values: Values<'_>| match values {
+        Values::F16(values) => values.iter().map(|value| value.to_f32()).collect(),
+        Values::BF16(values) => values.iter().map(|value| value.to_f32()).collect(),
+        Values::F32(values) => values.to_vec(),
+    };
+    for narrow in [Values::F16(&halves), Values::BF16(&brains)] {
+        let [mut found, mut wanted] = [before.clone(), before.clone()];
+        let segments = [whole(ELEMENTS)];
+        found.piece(0..ELEMENTS, &segments, |update| {
+            let update = ShardUpdate { gradient: narrow, ..update };
+            optimizer.update(update, &context).unwrap_or_else(|error| panic!("{optimizer:?}: {error}"));
+        });
+        wanted.gradient = wide(narrow);
+        wanted.update(optimizer, &segments, &context);
+        found.assert_same(&wanted, 0..ELEMENTS, &format!("a gradient of {}", narrow.dtype()));
+    }
+}
+
+fn rounds_the_parameters(optimizer: &dyn Optimizer) {
+    let before = Shard::after_updates(optimizer, ELEMENTS);
+    let segments = [segment(0..400, 1e-2, None), segment(400..ELEMENTS, 1e-1, None)];
+    let mut wanted = before.clone();
+    wanted.update(optimizer, &segments, &PLAIN);
+    let (mut halves, mut brains) = (vec![f16::NAN; ELEMENTS], vec![bf16::NAN; ELEMENTS]);
+    for rounded in [ValuesMut::F16(&mut halves), ValuesMut::BF16(&mut brains)] {
+        let mut found = before.clone();
+        found.piece(0..ELEMENTS, &segments, |update| {
+            let update = ShardUpdate { rounded: Some(rounded), ..update };
+            optimizer.update(update, &PLAIN).unwrap_or_else(|error| panic!("{optimizer:?}: {error}"));
+        });
+        found.assert_same(&wanted, 0..ELEMENTS, "an update that also rounds its parameters");
+    }
+    for (at, value) in wanted.parameters.iter().enumerate() {
+        let found = (halves[at].to_bits(), brains[at].to_bits());
+        let nearest = (f16::from_f32(*value).to_bits(), bf16::from_f32(*value).to_bits());
+        assert_eq!(found, nearest, "{optimizer:?}: element {at}, {value}, is rounded to the nearest");
+    }
+}
+
 fn hides_no_nan(optimizer: &dyn Optimizer) {
     let before = Shard::after_updates(optimizer, ELEMENTS);
     for clip_value in [f32::INFINITY, 1.0] {
@@ -184,7 +287,7 @@ fn heeds_each_segment(optimizer: &dyn Optimizer) {
 fn counts_updates_by_segment(optimizer: &dyn Optimizer) {
     let mut before = Shard::after_updates(optimizer, ELEMENTS);
     // The first update of its elements, whose state is still what all state starts as.
-    before.state.iter_mut().for_each(|state| state[..300].fill(0.0));
+    before.state.iter_mut().for_each(|state| state.clear(0..300));
     let segments = [(0..300, 1), (300..600, 4), (600..ELEMENTS, 1000)]
         .map(|(range, update)| Segment { update, ..segment(range, 1e-2, None) });
     together_as_alone(optimizer, &before, &segments);
@@ -240,20 +343,21 @@ fn refuses_what_does_not_fit(optimizer: &dyn Optimizer) {
         let spoilt = shard.clone();
         let update = ShardUpdate {
             parameters: &mut shard.parameters,
-            gradient: &shard.gradient,
-            state: shard.state.iter_mut().map(Vec::as_mut_slice).collect(),
+            gradient: Values::F32(&shard.gradient),
+            state: shard.state.iter_mut().map(|state| state.part(0..state.len())).collect(),
+            rounded: None,
             segments,
         };
         let found = optimizer.update(update, &PLAIN);
         assert!(matches!(found, Err(Error::OutOfRange { .. })), "{optimizer:?}: {what} gives {found:?}");
         for (found, wanted) in shard.slices().zip(spoilt.slices()) {
-            assert_same_bits(found, wanted, &format!("{optimizer:?}: changed although refused for {what}"));
+            assert_same_bits(&found, &wanted, &format!("{optimizer:?}: changed although refused for {what}"));
         }
     };
     let fine = [whole(16)];
     refused("a short gradient", &fine, &|shard| shard.gradient.truncate(15));
     refused("a long gradient", &fine, &|shard| shard.gradient.push(1.0));
-    refused("a state slice too many", &fine, &|shard| shard.state.push(vec![0.0; 16]));
+    refused("a state slice too many", &fine, &|shard| shard.state.push(State::F32(vec![0.0; 16])));
     if slots > 0 {
         refused("a state slice too few", &fine, &|shard| shard.state.truncate(slots - 1));
         refused("a short state slice", &fine, &|shard| shard.state[slots - 1].truncate(15));

@@ -15,7 +15,7 @@ pub(crate) fn rank_of(settings: &Settings, rank: usize, communicator: Arc<dyn Co
     let plugins = Plugins {
         partitioner: registry::partitioner(&settings.partitioner.name, &settings.partitioner.options)?,
         target: registry::offload_target(&settings.offload.name, &settings.offload.options, &context)?,
-        optimizer: registry::optimizer(&settings.optimizer.name, &settings.optimizer.options)?,
+        optimizer: registry::optimizer(&settings.optimizer.choice.name, &settings.optimizer.choice.options)?,
         communicator,
     };
     let burn = stoker_burn::Rank::new(engine(settings)?, device(settings), plugins, settings.run.seed)?
@@ -89,6 +89,7 @@ fn engine(settings: &Settings) -> Result<stoker_engine::Settings> {
             }),
             stoker_config::LossScale::Auto | stoker_config::LossScale::None => LossScale::None,
         },
+        update_threads: settings.update_threads(),
         max_consecutive_skips: precision.max_consecutive_skips,
         // The configuration allows one of them only.
         clipping: match (train.clip_norm, train.clip_value) {

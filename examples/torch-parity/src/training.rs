@@ -36,7 +36,8 @@ pub(crate) struct Seen {
 pub(crate) fn train(trajectory: &Trajectory, settings: &Settings) -> Result<Trained> {
     let optimizer = &trajectory.spec.optimizer;
     let optimizer = PluginChoice { name: optimizer.name.clone(), options: optimizer.options() };
-    let mut settings = Settings { optimizer, ..settings.clone() };
+    let mut settings = settings.clone();
+    settings.optimizer.choice = optimizer;
     // 0 clips nothing.
     settings.train.clip_norm = trajectory.spec.gradient_clipping.unwrap_or(0.0);
     settings.train.clip_value = 0.0;

@@ -6,7 +6,7 @@ use stoker_core::registry::{Build, Plugin};
 use stoker_core::{
     Granularity, Optimizer, OptionValue, Options, Result, ShardUpdate, StateSlot, StepContext, inventory,
 };
-use stoker_kernels::adagrad;
+use stoker_kernels::{Level, adagrad};
 
 /// The update rule is described in [`stoker_kernels::adagrad`](mod@stoker_kernels::adagrad).
 #[derive(Debug, Clone, PartialEq)]
@@ -29,7 +29,7 @@ impl Default for Adagrad {
 
 impl Optimizer for Adagrad {
     fn state_slots(&self) -> &'static [StateSlot] {
-        &[StateSlot { name: "sum" }]
+        const { &[StateSlot::f32("sum")] }
     }
 
     fn granularity(&self) -> Granularity {
@@ -37,7 +37,7 @@ impl Optimizer for Adagrad {
     }
 
     fn update(&self, shard: ShardUpdate<'_>, context: &StepContext) -> Result<()> {
-        segments::for_each(shard, |segment, parameters, gradient, [sum]| {
+        segments::for_each(shard, self.state_slots(), |segment, shard| {
             let rule = adagrad::Adagrad {
                 learning_rate: segment.learning_rate,
                 lr_decay: self.lr_decay,
@@ -47,7 +47,7 @@ impl Optimizer for Adagrad {
                 update: segment.update,
                 gradient: segments::gradient(context),
             };
-            adagrad::adagrad(&rule, parameters, gradient, sum);
+            adagrad::adagrad(Level::best(), &rule, shard);
         })
     }
 }

@@ -4,9 +4,10 @@ use crate::{segments, specs};
 use std::sync::Arc;
 use stoker_core::registry::{Build, Plugin};
 use stoker_core::{
-    Granularity, Optimizer, OptionSpec, OptionValue, Options, Result, ShardUpdate, StateSlot, StepContext, inventory,
+    DType, Granularity, Optimizer, OptionSpec, OptionValue, Options, Result, ShardUpdate, StateSlot, StepContext,
+    inventory,
 };
-use stoker_kernels::{Decay, adam};
+use stoker_kernels::{Decay, Level, adam};
 
 /// The update rule is described in [`stoker_kernels::adam`](mod@stoker_kernels::adam).
 #[derive(Debug, Clone, PartialEq)]
@@ -19,18 +20,25 @@ pub struct Adam {
     pub eps: f64,
     /// Weight decay of segments that have none of their own.
     pub weight_decay: f64,
+    /// Type of the moments: f32 or bf16.
+    pub moments: DType,
 }
 
 impl Adam {
     /// `adam` with PyTorch's defaults.
-    pub const ADAM: Self = Self { decay: Decay::L2, betas: (0.9, 0.999), eps: 1e-8, weight_decay: 0.0 };
+    pub const ADAM: Self =
+        Self { decay: Decay::L2, betas: (0.9, 0.999), eps: 1e-8, weight_decay: 0.0, moments: DType::F32 };
     /// `adamw` with PyTorch's defaults.
-    pub const ADAMW: Self = Self { decay: Decay::Decoupled, betas: (0.9, 0.999), eps: 1e-8, weight_decay: 0.01 };
+    pub const ADAMW: Self =
+        Self { decay: Decay::Decoupled, betas: (0.9, 0.999), eps: 1e-8, weight_decay: 0.01, moments: DType::F32 };
 }
 
 impl Optimizer for Adam {
     fn state_slots(&self) -> &'static [StateSlot] {
-        &[StateSlot { name: "exp_avg" }, StateSlot { name: "exp_avg_sq" }]
+        match self.moments {
+            DType::BF16 => const { &slots(DType::BF16) },
+            _ => const { &slots(DType::F32) },
+        }
     }
 
     fn granularity(&self) -> Granularity {
@@ -38,7 +46,7 @@ impl Optimizer for Adam {
     }
 
     fn update(&self, shard: ShardUpdate<'_>, context: &StepContext) -> Result<()> {
-        segments::for_each(shard, |segment, parameters, gradient, [exp_avg, exp_avg_sq]| {
+        segments::for_each(shard, self.state_slots(), |segment, shard| {
             let rule = adam::Adam {
                 decay: self.decay,
                 learning_rate: segment.learning_rate,
@@ -49,9 +57,13 @@ impl Optimizer for Adam {
                 update: segment.update,
                 gradient: segments::gradient(context),
             };
-            adam::adam(&rule, parameters, gradient, exp_avg, exp_avg_sq);
+            adam::adam(Level::best(), &rule, shard);
         })
     }
+}
+
+const fn slots(dtype: DType) -> [StateSlot; 2] {
+    [StateSlot { name: "exp_avg", dtype }, StateSlot { name: "exp_avg_sq", dtype }]
 }
 
 const BETAS: OptionSpec = specs::decays(
@@ -74,6 +86,7 @@ inventory::submit! {
                 || OptionValue::Float(0.01),
                 "decoupled weight decay of parameters whose group sets none",
             ),
+            specs::MOMENTS,
         ],
         build: Build::Optimizer(|options| build(options, Decay::Decoupled)),
     }
@@ -83,7 +96,7 @@ inventory::submit! {
     Plugin {
         name: "adam",
         description: "Adam, weight decay as an L2 penalty, in one pass over the shard",
-        options: &[BETAS, EPS, specs::L2],
+        options: &[BETAS, EPS, specs::L2, specs::MOMENTS],
         build: Build::Optimizer(|options| build(options, Decay::L2)),
     }
 }
@@ -94,13 +107,15 @@ fn build(options: &Options, decay: Decay) -> Result<Arc<dyn Optimizer>> {
         betas: options.pair("betas"),
         eps: options.float("eps"),
         weight_decay: options.float("weight_decay"),
+        moments: specs::moments(options),
     }))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{given, refusal, slots, update_one};
+    use crate::testing::slots as slots_of;
+    use crate::testing::{given, refusal, update_one};
     use proptest::prelude::*;
     use stoker_core::{Error, registry};
 
@@ -111,8 +126,9 @@ mod tests {
         fn keeps_every_law(
             decay in prop_oneof![Just(Decay::Decoupled), Just(Decay::L2)],
             betas in (0.0..0.999, 0.5..0.9999), eps in 1e-12..1e-3, weight_decay in 0.0..0.3,
+            moments in prop_oneof![Just(DType::F32), Just(DType::BF16)],
         ) {
-            stoker_testkit::optimizer::conforms(&Adam { decay, betas, eps, weight_decay });
+            stoker_testkit::optimizer::conforms(&Adam { decay, betas, eps, weight_decay, moments });
         }
     }
 
@@ -120,7 +136,7 @@ mod tests {
     fn are_found_by_their_names_with_the_defaults_of_pytorch() {
         for (name, defaults, parameter) in [("adamw", Adam::ADAMW, 0.99899), ("adam", Adam::ADAM, 0.999)] {
             let found = registry::optimizer(name, &Default::default()).unwrap();
-            assert_eq!(slots(name, &given([])), ["exp_avg", "exp_avg_sq"]);
+            assert_eq!(slots_of(name, &given([])), ["exp_avg", "exp_avg_sq"]);
             assert_eq!(update_one(found.as_ref(), 3).unwrap(), update_one(&defaults, 3).unwrap());
             assert_eq!(update_one(found.as_ref(), 1).unwrap(), [parameter, 0.025, 0.0625 * 0.001]);
         }

@@ -4,9 +4,9 @@ use crate::{segments, specs};
 use std::sync::Arc;
 use stoker_core::registry::{Build, Plugin};
 use stoker_core::{
-    Granularity, Optimizer, OptionValue, Options, Result, ShardUpdate, StateSlot, StepContext, inventory,
+    DType, Granularity, Optimizer, OptionValue, Options, Result, ShardUpdate, StateSlot, StepContext, inventory,
 };
-use stoker_kernels::lion;
+use stoker_kernels::{Level, lion};
 
 /// The update rule is described in [`stoker_kernels::lion`](mod@stoker_kernels::lion).
 #[derive(Debug, Clone, PartialEq)]
@@ -15,17 +15,22 @@ pub struct Lion {
     pub betas: (f64, f64),
     /// Decoupled weight decay of segments that have none of their own.
     pub weight_decay: f64,
+    /// Type of the moment: f32 or bf16.
+    pub moments: DType,
 }
 
 impl Default for Lion {
     fn default() -> Self {
-        Self { betas: (0.9, 0.99), weight_decay: 0.0 }
+        Self { betas: (0.9, 0.99), weight_decay: 0.0, moments: DType::F32 }
     }
 }
 
 impl Optimizer for Lion {
     fn state_slots(&self) -> &'static [StateSlot] {
-        &[StateSlot { name: "exp_avg" }]
+        match self.moments {
+            DType::BF16 => &[StateSlot { name: "exp_avg", dtype: DType::BF16 }],
+            _ => const { &[StateSlot::f32("exp_avg")] },
+        }
     }
 
     fn granularity(&self) -> Granularity {
@@ -33,15 +38,16 @@ impl Optimizer for Lion {
     }
 
     fn update(&self, shard: ShardUpdate<'_>, context: &StepContext) -> Result<()> {
-        segments::for_each(shard, |segment, parameters, gradient, [exp_avg]| {
+        segments::for_each(shard, self.state_slots(), |segment, shard| {
             let rule = lion::Lion {
                 learning_rate: segment.learning_rate,
                 beta1: self.betas.0,
                 beta2: self.betas.1,
                 weight_decay: segment.weight_decay.unwrap_or(self.weight_decay),
+                update: segment.update,
                 gradient: segments::gradient(context),
             };
-            lion::lion(&rule, parameters, gradient, exp_avg);
+            lion::lion(Level::best(), &rule, shard);
         })
     }
 }
@@ -61,13 +67,18 @@ inventory::submit! {
                 || OptionValue::Float(0.0),
                 "decoupled weight decay of parameters whose group sets none",
             ),
+            specs::MOMENTS,
         ],
         build: Build::Optimizer(build),
     }
 }
 
 fn build(options: &Options) -> Result<Arc<dyn Optimizer>> {
-    Ok(Arc::new(Lion { betas: options.pair("betas"), weight_decay: options.float("weight_decay") }))
+    Ok(Arc::new(Lion {
+        betas: options.pair("betas"),
+        weight_decay: options.float("weight_decay"),
+        moments: specs::moments(options),
+    }))
 }
 
 #[cfg(test)]
@@ -82,7 +93,7 @@ mod tests {
 
         #[test]
         fn keeps_every_law(betas in (0.0..0.999, 0.0..0.9999), weight_decay in 0.0..0.3) {
-            stoker_testkit::optimizer::conforms(&Lion { betas, weight_decay });
+            stoker_testkit::optimizer::conforms(&Lion { betas, weight_decay, moments: DType::BF16 });
         }
     }
 
@@ -101,7 +112,7 @@ mod tests {
             ("weight_decay", OptionValue::Float(0.25)),
         ]);
         let found = registry::optimizer("lion", &options).unwrap();
-        let wanted = Lion { betas: (0.0, 0.5), weight_decay: 0.25 };
+        let wanted = Lion { betas: (0.0, 0.5), weight_decay: 0.25, moments: DType::F32 };
         assert_eq!(update_one(found.as_ref(), 3).unwrap(), update_one(&wanted, 3).unwrap());
         // 1 * (1 - 0.001 * 0.25) - 0.001
         assert_eq!(update_one(found.as_ref(), 3).unwrap(), [0.99975 - 0.001, 0.125]);

@@ -6,7 +6,7 @@ use stoker_core::registry::{Build, Plugin};
 use stoker_core::{
     Error, Granularity, Optimizer, OptionValue, Options, Result, ShardUpdate, StateSlot, StepContext, inventory,
 };
-use stoker_kernels::sgd;
+use stoker_kernels::{Level, sgd};
 
 /// The update rule is described in [`stoker_kernels::sgd`](mod@stoker_kernels::sgd).
 ///
@@ -26,7 +26,7 @@ pub struct Sgd {
 
 impl Optimizer for Sgd {
     fn state_slots(&self) -> &'static [StateSlot] {
-        if self.momentum == 0.0 { &[] } else { &[StateSlot { name: "momentum_buffer" }] }
+        if self.momentum == 0.0 { &[] } else { const { &[StateSlot::f32("momentum_buffer")] } }
     }
 
     fn granularity(&self) -> Granularity {
@@ -40,18 +40,18 @@ impl Optimizer for Sgd {
             gradient: segments::gradient(context),
         };
         if self.momentum == 0.0 {
-            return segments::for_each(shard, |segment, parameters, gradient, []| {
-                sgd::sgd(&rule(segment), parameters, gradient);
+            return segments::for_each(shard, self.state_slots(), |segment, shard| {
+                sgd::sgd(Level::best(), &rule(segment), shard);
             });
         }
-        segments::for_each(shard, |segment, parameters, gradient, [buffer]| {
+        segments::for_each(shard, self.state_slots(), |segment, shard| {
             let past = sgd::Momentum {
                 momentum: self.momentum,
                 dampening: self.dampening,
                 nesterov: self.nesterov,
                 update: segment.update,
             };
-            sgd::sgd_momentum(&rule(segment), &past, parameters, gradient, buffer);
+            sgd::sgd_momentum(Level::best(), &rule(segment), &past, shard);
         })
     }
 }

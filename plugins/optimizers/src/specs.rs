@@ -1,6 +1,6 @@
 //! Kinds of options that several optimizers have.
 
-use stoker_core::{OptionKind, OptionSpec, OptionValue};
+use stoker_core::{DType, OptionKind, OptionSpec, OptionValue, Options};
 
 /// The largest decay: as an f32 still below 1, so that bias corrections divide by something.
 const BELOW_ONE: f64 = 0.999_999_9;
@@ -44,3 +44,16 @@ pub(crate) const L2: OptionSpec = amount(
     || OptionValue::Float(0.0),
     "L2 penalty of parameters whose group sets none: it is added to the gradient",
 );
+
+/// The type that moments are kept in.
+pub(crate) const MOMENTS: OptionSpec = OptionSpec {
+    name: "moments",
+    kind: OptionKind::Choice(&["f32", "bf16"]),
+    default: || OptionValue::Text("f32".to_owned()),
+    help: "type of the moments; bf16 takes half of their memory, rounded at random (see stoker_kernels::noise)",
+};
+
+/// What [`MOMENTS`] says.
+pub(crate) fn moments(options: &Options) -> DType {
+    if options.word("moments") == "bf16" { DType::BF16 } else { DType::F32 }
+}

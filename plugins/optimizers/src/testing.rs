@@ -2,19 +2,32 @@
 
 use std::collections::BTreeMap;
 use stoker_core::registry::{self, Given};
-use stoker_core::{Granularity, Optimizer, OptionValue, Result, Segment, ShardUpdate, StepContext};
+use stoker_core::{
+    Granularity, HostBuffer, Optimizer, OptionValue, Result, Segment, ShardUpdate, StepContext, Values, ValuesMut,
+};
+use stoker_kernels::convert;
 
 /// A parameter of 1 and its state, all zeros before, after the update of this number with a gradient of 0.25 and a
 /// learning rate of 1e-3.
 pub(crate) fn update_one(optimizer: &dyn Optimizer, number: u64) -> Result<Vec<f32>> {
-    let mut values = vec![[0.0f32]; 1 + optimizer.state_slots().len()];
-    values[0] = [1.0];
-    let (parameters, state) = values.split_first_mut().unwrap();
+    let mut parameters = [1.0];
+    let mut state: Vec<_> = optimizer.state_slots().iter().map(|slot| HostBuffer::zeros_of(slot.dtype, 1)).collect();
     let segments = [Segment { range: 0..1, update: number, learning_rate: 1e-3, weight_decay: None }];
-    let state = state.iter_mut().map(|slice| slice.as_mut_slice()).collect();
-    let shard = ShardUpdate { parameters, gradient: &[0.5], state, segments: &segments };
+    let slices = state.iter_mut().map(|state| ValuesMut::of(state).unwrap()).collect();
+    let shard = ShardUpdate {
+        parameters: &mut parameters,
+        gradient: Values::F32(&[0.5]),
+        state: slices,
+        rounded: None,
+        segments: &segments,
+    };
     optimizer.update(shard, &StepContext::scaled(0.5))?;
-    Ok(values.into_iter().flatten().collect())
+    let wide = |state: &HostBuffer| {
+        let mut wide = [0.0];
+        convert::to_f32(&mut wide, Values::of(state).unwrap());
+        wide[0]
+    };
+    Ok(parameters.into_iter().chain(state.iter().map(wide)).collect())
 }
 
 /// Names of the slots of the optimizer of this name, built with these options.

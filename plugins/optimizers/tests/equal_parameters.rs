@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 use stoker_core::registry::{self, Given, Kind};
-use stoker_core::{Granularity, Optimizer, Segment, ShardUpdate, StepContext};
+use stoker_core::{Granularity, Optimizer, Segment, ShardUpdate, StepContext, Values, ValuesMut};
 use stoker_optimizers as _;
 use stoker_testkit::values::{assert_same_bits, numbers};
 
@@ -93,8 +93,9 @@ impl Shard {
             };
             let shard = ShardUpdate {
                 parameters: &mut self.parameters[call.clone()],
-                gradient: &self.gradient[call.clone()],
-                state: self.state.iter_mut().map(|state| &mut state[call.clone()]).collect(),
+                gradient: Values::F32(&self.gradient[call.clone()]),
+                rounded: None,
+                state: self.state.iter_mut().map(|state| ValuesMut::F32(&mut state[call.clone()])).collect(),
                 segments: &segments.iter().filter_map(within).collect::<Vec<_>>(),
             };
             optimizer.update(shard, &context).unwrap();

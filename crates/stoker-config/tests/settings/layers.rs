@@ -189,7 +189,7 @@ fn a_file_is_toml_yaml_or_json() {
         let (settings, _) = file(name, text).0.unwrap();
         assert_eq!((settings.zero.stage, settings.schedule.pool_bytes), (1, 1024), "{name}");
         let betas = OptionValue::List(vec![OptionValue::Integer(0), OptionValue::Float(0.5)]);
-        assert_eq!(settings.optimizer.options.get("betas"), Some(&betas), "{name}");
+        assert_eq!(settings.optimizer.choice.options.get("betas"), Some(&betas), "{name}");
     }
 }
 
@@ -197,13 +197,13 @@ fn a_file_is_toml_yaml_or_json() {
 fn options_are_those_of_the_chosen_plugin() {
     let (settings, provenance) =
         set(&["optimizer.sgd.momentum=0.9", "optimizer.adamw={eps=1e-6}", "optimizer.name=sgd"]).unwrap();
-    assert_eq!(settings.optimizer.name, "sgd");
-    let names: Vec<_> = settings.optimizer.options.keys().collect();
+    assert_eq!(settings.optimizer.choice.name, "sgd");
+    let names: Vec<_> = settings.optimizer.choice.options.keys().collect();
     assert_eq!(names, ["momentum"]);
     assert_eq!(provenance.of("optimizer.adamw.eps"), None);
     let (settings, _) = set(&["optimizer.adamw={eps=1e-6}"]).unwrap();
-    assert_eq!(settings.optimizer.options.get("eps"), Some(&OptionValue::Float(1e-6)));
-    assert_eq!(settings.optimizer.options.len(), 3);
+    assert_eq!(settings.optimizer.choice.options.get("eps"), Some(&OptionValue::Float(1e-6)));
+    assert_eq!(settings.optimizer.choice.options.len(), 3);
 }
 
 #[test]
@@ -215,7 +215,7 @@ fn the_environment_spells_names_its_way() {
         ("STOKER__DEVICE__MEMORY_LIMIT", "64 MiB"),
     ])
     .unwrap();
-    assert_eq!(settings.optimizer.options.get("eps"), Some(&OptionValue::Float(1e-3)));
+    assert_eq!(settings.optimizer.choice.options.get("eps"), Some(&OptionValue::Float(1e-3)));
     assert_eq!(settings.offload.options.get("pin-memory"), Some(&OptionValue::Bool(true)));
     assert_eq!(settings.device.memory_limit, 64 << 20);
     let layer = provenance.of("offload.cpu-offload.pin-memory").unwrap();
@@ -243,5 +243,5 @@ fn a_plugin_that_is_not_chosen_need_not_exist() {
     std::fs::write(&path, "optimizer.name = \"elsewhere\"").unwrap();
     let overrides = vec!["optimizer.name=sgd".to_owned()];
     let (settings, _) = Settings::load(&Sources { file: Some(path), overrides, ..Sources::default() }).unwrap();
-    assert_eq!(settings.optimizer.name, "sgd");
+    assert_eq!(settings.optimizer.choice.name, "sgd");
 }

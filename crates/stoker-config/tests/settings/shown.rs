@@ -16,7 +16,7 @@ fn each_line_says_where_it_is_from() {
     for wanted in [
         "[run]\nseed = 42               # from default\nranks = 2               # from profile offload\ntimeout_seconds = 60.0  # from default\n",
         "\n[zero]\nstage = 2                     # from environment STOKER__ZERO__STAGE\n",
-        "\n[optimizer]\nname = \"adamw\"  # from default\n\n[optimizer.adamw]\nbetas = [0.5, 0.75]  # from --set\neps = 1e-8           # from default of optimizer adamw\n",
+        "\n[optimizer]\nname = \"adamw\"  # from default\nthreads = 0     # from default\n\n[optimizer.adamw]\nbetas = [0.5, 0.75]  # from --set\neps = 1e-8           # from default of optimizer adamw\n",
         "\n[offload.cpu-offload]\n",
     ] {
         assert!(shown.contains(wanted), "{wanted}\nis not in\n{shown}");

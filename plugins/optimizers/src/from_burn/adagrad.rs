@@ -37,7 +37,7 @@ inventory::submit! {
 fn build(options: &Options) -> Result<Arc<dyn Optimizer>> {
     let config =
         AdaGradConfig::new().with_lr_decay(options.float("lr_decay")).with_epsilon(options.float("epsilon") as f32);
-    boxed("burn:adagrad", config, options, &[StateSlot { name: "lr_decay.sum" }], COUNTS)
+    boxed("burn:adagrad", config, options, const { &[StateSlot::f32("lr_decay.sum")] }, COUNTS)
 }
 
 #[cfg(test)]

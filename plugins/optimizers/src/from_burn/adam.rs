@@ -12,9 +12,9 @@ const COUNTS: &[&str] = &["momentum.time"];
 /// In the order of Burn's: with the running maximum if there is one.
 fn slots(amsgrad: bool) -> &'static [StateSlot] {
     const SLOTS: &[StateSlot] = &[
-        StateSlot { name: "momentum.moment_1" },
-        StateSlot { name: "momentum.moment_2" },
-        StateSlot { name: "momentum.max_moment_2" },
+        StateSlot::f32("momentum.moment_1"),
+        StateSlot::f32("momentum.moment_2"),
+        StateSlot::f32("momentum.max_moment_2"),
     ];
     if amsgrad { SLOTS } else { SLOTS.split_at(2).0 }
 }

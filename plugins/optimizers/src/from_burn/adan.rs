@@ -8,10 +8,10 @@ use stoker_core::registry::{Build, Plugin};
 use stoker_core::{Optimizer, OptionValue, Options, Result, StateSlot, inventory};
 
 const SLOTS: &[StateSlot] = &[
-    StateSlot { name: "momentum.exp_avg" },
-    StateSlot { name: "momentum.exp_avg_sq" },
-    StateSlot { name: "momentum.exp_avg_diff" },
-    StateSlot { name: "momentum.neg_pre_grad" },
+    StateSlot::f32("momentum.exp_avg"),
+    StateSlot::f32("momentum.exp_avg_sq"),
+    StateSlot::f32("momentum.exp_avg_diff"),
+    StateSlot::f32("momentum.neg_pre_grad"),
 ];
 const COUNTS: &[&str] = &["momentum.time"];
 

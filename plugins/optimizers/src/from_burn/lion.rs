@@ -35,7 +35,7 @@ inventory::submit! {
 fn build(options: &Options) -> Result<Arc<dyn Optimizer>> {
     let config =
         LionConfig::new().with_beta_1(options.float("beta_1") as f32).with_beta_2(options.float("beta_2") as f32);
-    boxed("burn:lion", config, options, &[StateSlot { name: "momentum" }], &[])
+    boxed("burn:lion", config, options, const { &[StateSlot::f32("momentum")] }, &[])
 }
 
 #[cfg(test)]

@@ -24,8 +24,10 @@ use state::Counts;
 use std::fmt::Debug;
 use std::ops::Range;
 use std::sync::Arc;
-use stoker_core::{Error, Granularity, Optimizer, Options, Result, Segment, ShardUpdate, StateSlot, StepContext};
-use stoker_kernels::Gradient;
+use stoker_core::{
+    Error, Granularity, Optimizer, Options, Result, Segment, ShardUpdate, StateSlot, StepContext, ValuesMut,
+};
+use stoker_kernels::{Gradient, convert};
 
 /// Elements that are stepped at once: with the temporaries of a step they stay in a core's cache.
 const BLOCK: usize = 1 << 14;
@@ -79,7 +81,7 @@ impl<C: Config> Optimizer for FromBurn<C> {
     }
 
     fn update(&self, mut shard: ShardUpdate<'_>, context: &StepContext) -> Result<()> {
-        segments::check(&shard, self.slots.len())?;
+        segments::check(&shard, self.slots)?;
         let device = Device::flex();
         // Burn makes the tensors of a state with the device's default type.
         let default = device.settings().float_dtype;
@@ -113,7 +115,12 @@ impl<C: Config> FromBurn<C> {
         gradient: Gradient,
         device: &Device,
     ) -> Result<()> {
-        let mut slices: Vec<_> = shard.state.iter_mut().map(|slice| &mut slice[block.clone()]).collect();
+        let slices = shard.state.iter_mut().map(|slice| match slice.part(block.clone()) {
+            ValuesMut::F32(slice) => Some(slice),
+            ValuesMut::F16(_) | ValuesMut::BF16(_) => None,
+        });
+        let slices = slices.collect::<Option<Vec<_>>>();
+        let mut slices = slices.ok_or_else(|| self.other_state("a slot is not of f32"))?;
         let state = match segment.update {
             1 => None,
             number => {
@@ -122,7 +129,8 @@ impl<C: Config> FromBurn<C> {
             }
         };
         let parameters = &mut shard.parameters[block.clone()];
-        let scaled = shard.gradient[block].iter().map(|accumulated| gradient.of(*accumulated)).collect();
+        let mut scaled = vec![0.0; block.len()];
+        gradient.of_all(&mut scaled, shard.gradient.part(block.clone()));
         let tensor = |values: Vec<f32>| {
             let length = values.len();
             Tensor::<1>::from_data(TensorData::new(values, [length]), device)
@@ -131,7 +139,12 @@ impl<C: Config> FromBurn<C> {
             optimizer.step(segment.learning_rate, tensor(parameters.to_vec()), tensor(scaled), state);
         let stepped = stepped.into_data();
         match stepped.as_slice::<f32>() {
-            Ok(values) if values.len() == parameters.len() => parameters.copy_from_slice(values),
+            Ok(values) if values.len() == parameters.len() => {
+                parameters.copy_from_slice(values);
+                if let Some(rounded) = &mut shard.rounded {
+                    convert::from_f32(rounded.part(block), values);
+                }
+            }
             _ => return Err(self.other_state("the parameter is not as long as before, or not f32")),
         }
         match state.map(|state| state::write(&state, self.slots, &mut slices)) {

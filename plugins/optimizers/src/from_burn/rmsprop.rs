@@ -7,11 +7,11 @@ use std::sync::Arc;
 use stoker_core::registry::{Build, Plugin};
 use stoker_core::{Optimizer, OptionValue, Options, Result, StateSlot, inventory};
 
-const SQUARE_AVG: StateSlot = StateSlot { name: "square_avg.square_avg" };
-const GRAD_AVG: StateSlot = StateSlot { name: "centered.grad_avg" };
+const SQUARE_AVG: StateSlot = StateSlot::f32("square_avg.square_avg");
+const GRAD_AVG: StateSlot = StateSlot::f32("centered.grad_avg");
 // What the gradient is divided by the root of. Burn makes it anew in each step, and has it in its state all the same.
-const AVG: StateSlot = StateSlot { name: "centered.avg" };
-const BUF: StateSlot = StateSlot { name: "momentum.buf" };
+const AVG: StateSlot = StateSlot::f32("centered.avg");
+const BUF: StateSlot = StateSlot::f32("momentum.buf");
 
 /// In the order of Burn's.
 fn slots(centered: bool, momentum: bool) -> &'static [StateSlot] {

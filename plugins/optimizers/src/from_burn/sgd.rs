@@ -53,7 +53,7 @@ fn build(options: &Options) -> Result<Arc<dyn Optimizer>> {
         .with_dampening(options.float("dampening"))
         .with_nesterov(nesterov);
     let config = SgdConfig::new().with_momentum(Some(momentum));
-    boxed("burn:sgd", config, options, &[StateSlot { name: "momentum.velocity" }], &[])
+    boxed("burn:sgd", config, options, const { &[StateSlot::f32("momentum.velocity")] }, &[])
 }
 
 #[cfg(test)]

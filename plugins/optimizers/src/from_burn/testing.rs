@@ -5,7 +5,7 @@ use crate::testing::{given, slots};
 use burn::optim::{AdamWConfig, Optimizer as BurnOptimizer, RecordState, StateSink};
 use burn::tensor::{Device, Tensor, TensorData};
 use stoker_core::registry::Kind;
-use stoker_core::{Optimizer, OptionValue, Segment, ShardUpdate, StateSlot, StepContext, registry};
+use stoker_core::{Optimizer, OptionValue, Segment, ShardUpdate, StateSlot, StepContext, Values, ValuesMut, registry};
 use stoker_testkit::values::{assert_same_bits, numbers};
 
 const RATE: f64 = 1e-2;
@@ -61,8 +61,9 @@ pub(super) fn is_burns_own<const N: usize>(
         let segments = [Segment { range: 0..length, update: number, learning_rate: RATE, weight_decay: None }];
         let shard = ShardUpdate {
             parameters: &mut parameters,
-            gradient: &numbers(number, length),
-            state: state.iter_mut().map(Vec::as_mut_slice).collect(),
+            gradient: Values::F32(&numbers(number, length)),
+            rounded: None,
+            state: state.iter_mut().map(|state| ValuesMut::F32(state)).collect(),
             segments: &segments,
         };
         found.update(shard, &StepContext::scaled(1.0)).unwrap();
@@ -83,8 +84,9 @@ fn a_segments_weight_decay_is_as_the_option() {
         for update in 1..=3 {
             let shard = ShardUpdate {
                 parameters: &mut parameters,
-                gradient: &numbers(update, 9),
-                state: state.iter_mut().map(Vec::as_mut_slice).collect(),
+                gradient: Values::F32(&numbers(update, 9)),
+                rounded: None,
+                state: state.iter_mut().map(|state| ValuesMut::F32(state)).collect(),
                 segments: &[Segment { range: 0..9, update, learning_rate: RATE, weight_decay }],
             };
             optimizer.update(shard, &StepContext::scaled(1.0)).unwrap();
@@ -112,13 +114,19 @@ fn a_state_that_is_not_burns_is_an_error() {
         let optimizer = FromBurn { name: "burn:adamw", config: AdamWConfig::new(), weight_decay: 0.0, slots, counts };
         let segments = [Segment { range: 0..1, update: number, learning_rate: RATE, weight_decay: None }];
         let mut state = vec![[0.0f32]; slots.len()];
-        let state = state.iter_mut().map(|slice| slice.as_mut_slice()).collect();
-        let shard = ShardUpdate { parameters: &mut [1.0], gradient: &[1.0], state, segments: &segments };
+        let state = state.iter_mut().map(|slice| ValuesMut::F32(slice)).collect();
+        let shard = ShardUpdate {
+            parameters: &mut [1.0],
+            gradient: Values::F32(&[1.0]),
+            state,
+            rounded: None,
+            segments: &segments,
+        };
         let refused = optimizer.update(shard, &StepContext::scaled(1.0)).unwrap_err();
         format!("{refused}: {}", std::error::Error::source(&refused).unwrap())
     };
-    const RIGHT: &[StateSlot] = &[StateSlot { name: "momentum.moment_1" }, StateSlot { name: "momentum.moment_2" }];
-    const RENAMED: &[StateSlot] = &[StateSlot { name: "momentum.moment_1" }, StateSlot { name: "momentum.moment_3" }];
+    const RIGHT: &[StateSlot] = &[StateSlot::f32("momentum.moment_1"), StateSlot::f32("momentum.moment_2")];
+    const RENAMED: &[StateSlot] = &[StateSlot::f32("momentum.moment_1"), StateSlot::f32("momentum.moment_3")];
     let doing = "burn:adamw: a step of Burn's; this is a fault in stoker, whose slots are those of burn-optim 0.22.1: ";
     assert_eq!(
         update(RIGHT, &["time"], 2),
