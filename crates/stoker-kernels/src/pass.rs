@@ -1,8 +1,8 @@
 //! One pass over a shard: the loop that all update rules share.
 //!
-//! [Note: Pass] The memory of a shard is walked once, in blocks that stay in a core's first cache. Of a block what is
-//! narrow is widened into buffers on the stack, the rule is applied to every element in f32, and what is narrow is
-//! written back; so a rule knows nothing of types, and none of them costs another walk. A large shard is cut in two again
+//! [Note: Pass] The memory of a shard is walked once, in blocks that stay in a core's first cache. A rule is applied to
+//! every element in f32 and knows nothing of types: bf16 is widened and rounded where it is loaded and stored; an f16
+//! gradient is widened, and parameters are rounded, block by block before and after. A large shard is cut in two again
 //! and again, and the parts are shared out by `rayon::join`, if the caller runs on a thread of a rayon pool: whose pool,
 //! and of how many threads, is the caller's business. Elsewhere all is done on the calling thread.
 
@@ -14,7 +14,7 @@ use pulp::NullaryFnOnce;
 use stoker_core::{Values, ValuesMut};
 
 /// Elements of a block. All slices of one, f32 buffers included, take a part of the first cache.
-const BLOCK: usize = 512;
+const BLOCK: usize = 1024;
 
 /// f32 of a line of the cache, which is also the longest vector.
 const LINE: usize = 16;
@@ -78,7 +78,7 @@ impl<R: Rule<N>, const N: usize> NullaryFnOnce for Part<'_, '_, R, N> {
     #[inline(always)]
     fn call(self) {
         let Self { rule, mut shard } = self;
-        let (mut wide_gradient, mut wide_state) = (Buffer([0.0; BLOCK]), [const { Buffer([0.0; BLOCK]) }; N]);
+        let mut wide = Buffer([0.0; BLOCK]);
         let length = shard.len();
         // The first block ends where a line of the cache does: vectors of the others do not lie in two.
         let mut end = BLOCK - LINE + shard.parameters.as_ptr().align_offset(LINE * size_of::<f32>()).min(LINE);
@@ -88,29 +88,14 @@ impl<R: Rule<N>, const N: usize> NullaryFnOnce for Part<'_, '_, R, N> {
             let range = start..length.min(end);
             start = range.end;
             end = start + BLOCK;
-            let count = range.len();
             let parameters = &mut shard.parameters[range.clone()];
-            let gradient = match shard.gradient.part(range.clone()) {
-                Values::F32(values) => values,
-                values => {
-                    widen(&mut wide_gradient.0[..count], values);
-                    &wide_gradient.0[..count]
-                }
-            };
-            let mut buffers = wide_state.iter_mut();
-            let state = shard.state.each_mut().map(|state| match (state.part(range.clone()), buffers.next()) {
-                (ValuesMut::F32(values), _) => values,
-                (values, Some(buffer)) => {
-                    widen(&mut buffer.0[..count], values.look());
-                    &mut buffer.0[..count]
-                }
-                // There are as many buffers as states.
-                (_, None) => &mut [],
-            });
-            elements(rule, parameters, gradient, state);
-            for (state, wide) in shard.state.iter_mut().zip(&wide_state) {
-                if let ValuesMut::BF16(state) = state.part(range.clone()) {
-                    store(state, &wide.0, parameters, rule.salt());
+            let state = shard.state.each_mut().map(|state| state.part(range.clone()));
+            match shard.gradient.part(range.clone()) {
+                Values::F32(gradient) => typed(rule, parameters, gradient, state),
+                Values::BF16(gradient) => typed(rule, parameters, gradient, state),
+                gradient @ Values::F16(_) => {
+                    widen(&mut wide.0[..range.len()], gradient);
+                    typed(rule, parameters, &wide.0[..range.len()], state);
                 }
             }
             if let Some(rounded) = &mut shard.rounded {
@@ -120,30 +105,82 @@ impl<R: Rule<N>, const N: usize> NullaryFnOnce for Part<'_, '_, R, N> {
     }
 }
 
+/// An element as it is stored.
+trait Stored: Copy {
+    fn load(self) -> f32;
+    /// Rounded by `chance`, if at all.
+    fn store(value: f32, chance: u32) -> Self;
+}
+
+impl Stored for f32 {
+    #[inline(always)]
+    fn load(self) -> f32 {
+        self
+    }
+
+    #[inline(always)]
+    fn store(value: f32, _: u32) -> Self {
+        value
+    }
+}
+
+impl Stored for bf16 {
+    #[inline(always)]
+    fn load(self) -> f32 {
+        f32::from_bits(u32::from(self.to_bits()) << 16)
+    }
+
+    #[inline(always)]
+    fn store(value: f32, chance: u32) -> Self {
+        noise::rounded(value, chance)
+    }
+}
+
+/// `elements` for the type of the state, which is one for all slots.
 #[inline(always)]
-fn elements<const N: usize, R: Rule<N>>(rule: &R, parameters: &mut [f32], gradient: &[f32], state: [&mut [f32]; N]) {
+fn typed<const N: usize, R: Rule<N>>(
+    rule: &R,
+    parameters: &mut [f32],
+    gradient: &[impl Stored],
+    state: [ValuesMut<'_>; N],
+) {
+    if state.iter().all(|state| matches!(state, ValuesMut::BF16(_))) && N > 0 {
+        let state = state.map(|state| if let ValuesMut::BF16(values) = state { values } else { &mut [] });
+        elements(rule, parameters, gradient, state);
+    } else {
+        let state = state.map(|state| if let ValuesMut::F32(values) = state { values } else { &mut [] });
+        elements(rule, parameters, gradient, state);
+    }
+}
+
+#[inline(always)]
+fn elements<const N: usize, R: Rule<N>, S: Stored>(
+    rule: &R,
+    parameters: &mut [f32],
+    gradient: &[impl Stored],
+    state: [&mut [S]; N],
+) {
     let length = parameters.len();
     let gradient = &gradient[..length];
     for slice in &state {
         // The compiler need not check this for every element then.
         assert!(slice.len() == length);
     }
+    let salt = rule.salt();
     for at in 0..length {
         let parameter = parameters[at];
-        let before = std::array::from_fn(|slot| state[slot][at]);
-        let gradient = rule.gradient(gradient[at], parameter);
+        let before = std::array::from_fn(|slot| state[slot][at].load());
+        let gradient = rule.gradient(gradient[at].load(), parameter);
         let after = rule.state(gradient, before);
-        parameters[at] = rule.parameter(parameter, gradient, if R::STATE_LAST { before } else { after });
+        let parameter = rule.parameter(parameter, gradient, if R::STATE_LAST { before } else { after });
+        parameters[at] = parameter;
+        let chance = noise::chance(parameter, salt);
         for (slot, value) in after.into_iter().enumerate() {
-            state[slot][at] = value;
+            state[slot][at] = S::store(value, chance);
         }
     }
 }
 
-/// Rounds state at random: all that belongs to an element by the same chance.
-#[inline(always)]
-fn store(state: &mut [bf16], wide: &[f32], parameters: &[f32], salt: u32) {
-    for ((state, wide), parameter) in state.iter_mut().zip(wide).zip(parameters) {
-        *state = noise::rounded(*wide, noise::chance(*parameter, salt));
-    }
-}
+#[cfg(test)]
+#[path = "pass_tests.rs"]
+mod tests;

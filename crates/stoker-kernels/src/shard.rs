@@ -1,7 +1,7 @@
 //! What an update rule is given.
 
 use crate::same_length;
-use stoker_core::{Values, ValuesMut};
+use stoker_core::{DType, Values, ValuesMut};
 
 /// Slices of equal length, with `N` of state.
 #[derive(Debug)]
@@ -10,7 +10,7 @@ pub struct Shard<'a, const N: usize> {
     pub parameters: &'a mut [f32],
     /// The accumulated gradient.
     pub gradient: Values<'a>,
-    /// State, updated in place; rounded at random where it is narrower than f32, see [`crate::noise`].
+    /// State, updated in place: all f32, or all bf16, which is rounded at random (see [`crate::noise`]).
     pub state: [ValuesMut<'a>; N],
     /// Becomes the updated parameters, rounded to nearest, ties to even.
     pub rounded: Option<ValuesMut<'a>>,
@@ -28,12 +28,14 @@ impl<'a, const N: usize> Shard<'a, N> {
     }
 
     /// # Panics
-    /// When the slices are not equally long.
+    /// When the slices are not equally long, or the state is of another type.
     pub(crate) fn check(&self) {
         same_length("the gradient", self.gradient.len(), self.len());
         for state in &self.state {
             same_length("a state", state.look().len(), self.len());
         }
+        let of = |dtype| self.state.iter().all(|state| state.look().dtype() == dtype);
+        assert!(of(DType::F32) || of(DType::BF16), "state is f32 or bf16: the caller checks this");
         if let Some(rounded) = &self.rounded {
             same_length("the rounded parameters", rounded.look().len(), self.len());
         }

@@ -165,11 +165,11 @@ fn main() {
         println!("{count} threads: triad {triad:.1} GB/s at 12 bytes, {millions} million parameters");
         println!("optimizer     gradient  moments  level   ms a call  GB/s  of triad  of memory");
         let show = |name: &str,
-                        gradient: DType,
-                        state: DType,
-                        level: Level,
-                        found: &Measured,
-                        rows: &mut Vec<Value>| {
+                    gradient: DType,
+                    state: DType,
+                    level: Level,
+                    found: &Measured,
+                    rows: &mut Vec<Value>| {
             let Measured { gigabytes_a_second, of_memory, seconds } = found;
             println!(
                 "{name:13} {gradient:8}  {state:7}  {level:7} {:8.2} {gigabytes_a_second:6.1} {:8.2} {of_memory:9.2}",
