@@ -10,6 +10,10 @@
 //! | `lion` | [Lion](lion) | `exp_avg` |
 //! | `sgd` | [gradient descent](sgd) | with momentum `momentum_buffer` |
 //!
+//! `adamw`, `adam` and `lion` keep their moments in bf16 if the option `moments` says so: half of the memory, rounded at
+//! random (`stoker_kernels::noise`). All of these update a shard in one pass, at the level of instructions that the
+//! machine has and on the threads of the pool that they are called on.
+//!
 //! And, with the feature `burn`, which is on by default, Burn's own, run by burn-optim on Flex, with its names and defaults,
 //! bit for bit what Burn would do (module `from_burn`). They make and drop tensors all the time, and are several times slower than the above:
 //!
