@@ -2,7 +2,7 @@
 //!
 //! Plain loops that the compiler vectorises for each [`Level`] of instructions. Every kernel is a pure function of its
 //! slices and gives the same bits at every level and however its input is cut into pieces: that is what lets a caller
-//! shard, chunk and parallelise without changing a run. The optimizer steps share one loop, `pass.rs`; called on a thread
+//! shard, chunk and parallelise without changing a run. Read `pass.rs` first: the loop of all optimizer steps; on a thread
 //! of a rayon pool they use all of it.
 #![forbid(unsafe_code)]
 
