@@ -32,7 +32,8 @@ enum Command {
     Stoker(run::StokerCommand),
     /// Build and run one of the examples: `own-model`, `own-offload-target`, `torch-parity`.
     Example(run::ProgramCommand),
-    /// Measure: `overhead`, what the engine costs where it is not needed.
+    /// Measure: `overhead`, what the engine costs where it is not needed; `optimizer`, updates beside what memory allows;
+    /// `kernels`, each kernel on one thread, in a cache and in memory.
     Bench(run::ProgramCommand),
     /// Hold training to PyTorch's numbers: every file, stage and number of ranks.
     Parity(parity::ParityCommand),
@@ -49,7 +50,8 @@ fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Run(command) => run::run(command),
         Command::Stoker(command) => run::stoker(command),
-        Command::Example(command) | Command::Bench(command) => run::program(command),
+        Command::Example(command) => run::program(command),
+        Command::Bench(command) => run::bench(command),
         Command::Parity(command) => parity::run(&command).map(|()| ExitCode::SUCCESS),
         Command::Test(command) => test::run(command).map(|()| ExitCode::SUCCESS),
         Command::Ci(command) => ci::run(command).map(|()| ExitCode::SUCCESS),

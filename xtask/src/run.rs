@@ -38,6 +38,15 @@ pub(crate) fn program(command: ProgramCommand) -> Result<ExitCode> {
     be(&cargo::build(&command.name, None)?, command.arguments)
 }
 
+pub(crate) fn bench(command: ProgramCommand) -> Result<ExitCode> {
+    if command.name != "kernels" {
+        return program(command);
+    }
+    let mut bench = cargo::cargo(&["bench", "--workspace", "--profile", "dev", "--bench", "kernels", "--"]);
+    bench.args(command.arguments);
+    cargo::must(bench).map(|()| ExitCode::SUCCESS)
+}
+
 pub(crate) fn run(command: RunCommand) -> Result<ExitCode> {
     let arguments = std::iter::once("train".to_owned()).chain(command.arguments).collect();
     be_stoker(command.features.as_deref(), arguments)
