@@ -27,6 +27,7 @@ use stoker_threads as _;
 pub fn backend() -> Backend {
     match std::env::var("STOKER_TEST_BACKEND").as_deref() {
         Ok("libtorch") => Backend::LibTorch,
+        Ok("libtorch-cuda") => Backend::LibTorchCuda,
         _ => Backend::Flex,
     }
 }

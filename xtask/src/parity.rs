@@ -20,7 +20,7 @@ pub(crate) struct ParityCommand {
     /// Offload targets.
     #[arg(long, value_delimiter = ',', default_values_t = ["cpu-offload".to_owned()])]
     offload: Vec<String>,
-    /// Burn's backend, `flex` or `libtorch`: the latter is built in.
+    /// Burn's backend, `flex`, `libtorch` or `libtorch-cuda`: these are built in.
     #[arg(long, default_value = "flex")]
     backend: String,
 }
@@ -29,7 +29,7 @@ pub(crate) struct ParityCommand {
 const OVER: i32 = 1;
 
 pub(crate) fn run(command: &ParityCommand) -> Result<()> {
-    let program = cargo::build("torch-parity", (command.backend == "libtorch").then_some("libtorch"))?;
+    let program = cargo::build("torch-parity", command.backend.starts_with("libtorch").then_some("libtorch"))?;
     let combinations = command.combinations();
     let mut over = Vec::new();
     for options in &combinations {

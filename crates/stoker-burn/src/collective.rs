@@ -9,7 +9,6 @@ use crate::raise::or_raise;
 use crate::shared::{Mode, Shared, with_engine};
 use crate::{Error, Result};
 #[cfg(feature = "libtorch")]
-#[allow(deprecated, reason = "burn-tch is deprecated upstream; 0.22 is its last release, which we pin")]
 use burn::backend::LibTorch;
 use burn::backend::autodiff::checkpoint::base::Checkpointer;
 use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
@@ -85,7 +84,6 @@ impl Collective {
     }
 }
 
-#[allow(deprecated, reason = "burn-tch is deprecated upstream; 0.22 is its last release, which we pin")]
 #[backend_extension(Flex, LibTorch: cfg(feature = "libtorch"), Autodiff)]
 pub(crate) trait CollectiveOps: Backend {
     /// The sum of every rank's `tensor`.
@@ -99,7 +97,6 @@ impl CollectiveOps for Flex {
 }
 
 #[cfg(feature = "libtorch")]
-#[allow(deprecated, reason = "burn-tch is deprecated upstream; 0.22 is its last release, which we pin")]
 impl CollectiveOps for LibTorch {
     fn sum_over_ranks(tensor: FloatTensor<Self>, collective: Collective) -> FloatTensor<Self> {
         collective.sum::<Self>(tensor)

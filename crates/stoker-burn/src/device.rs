@@ -3,6 +3,8 @@
 use crate::{Error, Result};
 use burn::tensor::Device;
 use stoker_core::DType;
+#[cfg(feature = "libtorch")]
+use stoker_libtorch::cuda::{Convolutions, prepare};
 
 /// A Burn backend that stoker has a bridge for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -11,6 +13,8 @@ pub enum Backend {
     Flex,
     /// LibTorch on the CPU (feature `libtorch`).
     LibTorch,
+    /// LibTorch on CUDA (feature `libtorch`): rank `r` of the process computes on device `r` modulo their number.
+    LibTorchCuda,
 }
 
 /// Burn's gradient checkpointing.
@@ -43,20 +47,43 @@ impl Default for DeviceSettings {
 }
 
 impl DeviceSettings {
-    /// The Burn device, with autodiff.
-    pub(crate) fn device(&self) -> Result<Device> {
+    /// The Burn device of a rank, with autodiff.
+    pub(crate) fn device(&self, rank: usize) -> Result<Device> {
         let device = match self.backend {
             Backend::Flex => Device::flex(),
-            #[cfg(feature = "libtorch")]
-            #[allow(deprecated, reason = "burn-tch is deprecated upstream; 0.22 is its last release, which we pin")]
-            Backend::LibTorch => Device::libtorch(),
-            #[cfg(not(feature = "libtorch"))]
-            Backend::LibTorch => return Err(Error::BackendMissing { backend: "libtorch", feature: "libtorch" }),
+            Backend::LibTorch | Backend::LibTorchCuda => self.libtorch_device(rank)?,
         };
         let device = device.autodiff();
         Ok(match self.checkpointing {
             Checkpointing::None => device,
             Checkpointing::Balanced => device.gradient_checkpointing(),
         })
+    }
+
+    #[cfg(feature = "libtorch")]
+    fn libtorch_device(&self, rank: usize) -> Result<Device> {
+        Ok(match self.tch_device(rank)? {
+            tch::Device::Cuda(index) => Device::libtorch_cuda(index),
+            _ => Device::libtorch(),
+        })
+    }
+
+    #[cfg(not(feature = "libtorch"))]
+    fn libtorch_device(&self, _rank: usize) -> Result<Device> {
+        let backend = if self.backend == Backend::LibTorchCuda { "libtorch-cuda" } else { "libtorch" };
+        Err(Error::BackendMissing { backend, feature: "libtorch" })
+    }
+
+    /// The LibTorch device of a rank.
+    #[cfg(feature = "libtorch")]
+    pub(crate) fn tch_device(&self, rank: usize) -> Result<tch::Device> {
+        if self.backend != Backend::LibTorchCuda {
+            return Ok(tch::Device::Cpu);
+        }
+        let convolutions = if self.compute == DType::F32 { Convolutions::Own } else { Convolutions::CuDnn };
+        let devices = prepare(convolutions).map_err(|error| Error::NoCuda { problem: error.to_string() })?;
+        let index = rank.checked_rem(devices);
+        let index = index.ok_or_else(|| Error::NoCuda { problem: "libtorch finds no CUDA device".to_owned() })?;
+        Ok(tch::Device::Cuda(index))
     }
 }

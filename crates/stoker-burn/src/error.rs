@@ -118,6 +118,15 @@ pub enum Error {
         /// The feature that brings it.
         feature: &'static str,
     },
+    /// There is no CUDA to compute on.
+    #[error(
+        "device.backend = \"libtorch-cuda\": {problem}. It needs an NVIDIA driver, and the directories of libtorch's and \
+         CUDA's libraries in LD_LIBRARY_PATH; device.backend = \"libtorch\" computes on the CPU"
+    )]
+    NoCuda {
+        /// What is missing.
+        problem: String,
+    },
     /// A weights file does not fit the model.
     #[error("{file}: tensor `{path}` {problem}")]
     Weights {

@@ -21,12 +21,16 @@
 //! | `init` | initial weights that depend on seed and path only |
 //! | `shared` | one rank's engine, as operations and units see it |
 //! | `collective` | a sum over ranks as a Burn autodiff operation |
-//! | `nn` | modules that take the place of Burn's where these would keep a gathered parameter, or see one rank only |
+//! | `nn` | modules that take the place of Burn's where these would keep a gathered parameter, see one rank only, or be slow |
 //! | `bridge` | one file per backend |
 //! | `rank` | [`Rank`]: build, step, evaluate |
 //! | `weights` | safetensors files in and out |
 //! | `raise` | how an error leaves a tensor operation |
 #![forbid(unsafe_code)]
+#![cfg_attr(
+    feature = "libtorch",
+    allow(deprecated, reason = "burn-tch is deprecated upstream; 0.22 is its last release, which we pin")
+)]
 
 mod adopt;
 mod boundary;

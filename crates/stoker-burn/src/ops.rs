@@ -13,7 +13,6 @@ use crate::depth::depth_of;
 use crate::raise::or_raise;
 use crate::shared::{CallHandle, ParameterHandle};
 #[cfg(feature = "libtorch")]
-#[allow(deprecated, reason = "burn-tch is deprecated upstream; 0.22 is its last release, which we pin")]
 use burn::backend::LibTorch;
 use burn::backend::autodiff::NodeId;
 use burn::backend::autodiff::checkpoint::base::Checkpointer;
@@ -28,7 +27,6 @@ use burn::tensor::Tensor;
 use std::marker::PhantomData;
 use std::sync::{Arc, Mutex, PoisonError};
 
-#[allow(deprecated, reason = "burn-tch is deprecated upstream; 0.22 is its last release, which we pin")]
 #[backend_extension(Flex, LibTorch: cfg(feature = "libtorch"), Autodiff)]
 pub(crate) trait UnitOps: Backend {
     /// `leaf`, one element, just above the depth of `rung`.
@@ -81,7 +79,6 @@ impl UnitOps for Flex {
 }
 
 #[cfg(feature = "libtorch")]
-#[allow(deprecated, reason = "burn-tch is deprecated upstream; 0.22 is its last release, which we pin")]
 impl UnitOps for LibTorch {
     fn mark(leaf: FloatTensor<Self>, _rung: FloatTensor<Self>, _call: CallHandle) -> FloatTensor<Self> {
         leaf

@@ -101,7 +101,7 @@ impl Rank {
     /// # Errors
     /// [`Error::BackendMissing`].
     pub fn new(settings: Settings, device_settings: DeviceSettings, plugins: Plugins, seed: u64) -> Result<Self> {
-        let device = device_settings.device()?;
+        let device = device_settings.device(plugins.communicator.rank())?;
         Ok(Self {
             settings,
             plugins,
@@ -165,9 +165,15 @@ impl Rank {
         let engine = match self.device_settings.backend {
             Backend::Flex => AnyEngine::Flex(Engine::new(settings, FlexBridge, plugins, specs)?),
             #[cfg(feature = "libtorch")]
-            Backend::LibTorch => AnyEngine::LibTorch(Engine::new(settings, LibTorchBridge, plugins, specs)?),
+            Backend::LibTorch | Backend::LibTorchCuda => {
+                let device = self.device_settings.tch_device(plugins.communicator.rank())?;
+                AnyEngine::LibTorch(Engine::new(settings, LibTorchBridge::new(device), plugins, specs)?)
+            }
+            // A rank has no such device.
             #[cfg(not(feature = "libtorch"))]
-            Backend::LibTorch => return Err(Error::BackendMissing { backend: "libtorch", feature: "libtorch" }),
+            Backend::LibTorch | Backend::LibTorchCuda => {
+                return Err(Error::BackendMissing { backend: "libtorch", feature: "libtorch" });
+            }
         };
         let shared = Arc::new(Shared::new(engine, self.device.clone(), self.device_settings.copy_below));
         for unit in units {

@@ -141,8 +141,10 @@ words! {
     Backend {
         /// Burn's CPU backend.
         Flex = "flex",
-        /// LibTorch.
+        /// LibTorch on the CPU.
         LibTorch = "libtorch",
+        /// LibTorch on CUDA.
+        LibTorchCuda = "libtorch-cuda",
     }
 }
 

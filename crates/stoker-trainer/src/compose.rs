@@ -32,6 +32,7 @@ fn device(Settings { device, schedule, precision, .. }: &Settings) -> DeviceSett
         backend: match device.backend {
             Backend::Flex => stoker_burn::Backend::Flex,
             Backend::LibTorch => stoker_burn::Backend::LibTorch,
+            Backend::LibTorchCuda => stoker_burn::Backend::LibTorchCuda,
         },
         checkpointing: match schedule.checkpointing {
             Checkpointing::None => stoker_burn::Checkpointing::None,

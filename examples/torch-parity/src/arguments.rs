@@ -36,7 +36,7 @@ pub(crate) struct Arguments {
     /// Whether updates run in the background: short for --set schedule.overlap=…
     #[arg(long, value_name = "true|false")]
     overlap: Option<bool>,
-    /// Burn's backend, `flex` or `libtorch`: short for --set device.backend=NAME.
+    /// Burn's backend, `flex`, `libtorch` or `libtorch-cuda`: short for --set device.backend=NAME.
     #[arg(long, value_name = "NAME")]
     backend: Option<String>,
     /// Largest piece of a gradient that is reduced at once, at least 4: short for --set schedule.bucket_bytes=N.

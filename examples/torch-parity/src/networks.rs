@@ -4,14 +4,14 @@ use crate::error::Problem;
 use crate::names::{self, Named};
 use crate::spec::Spec;
 use burn::module::Module;
-use burn::nn::conv::{Conv2d, Conv2dConfig};
+use burn::nn::conv::Conv2dConfig;
 use burn::nn::pool::{MaxPool2d, MaxPool2dConfig};
 use burn::nn::{BatchNormConfig, Linear, LinearConfig, PaddingConfig2d};
 use burn::tensor::activation::relu;
 use burn::tensor::{Device, Tensor};
 use stoker::data::{CHANNELS, CLASSES, HEIGHT, WIDTH};
 use stoker::models::{LeNetConfig, SeedNetConfig};
-use stoker::nn::SyncBatchNorm;
+use stoker::nn::{Conv2d, SyncBatchNorm};
 use stoker::{Classifier, Unit};
 
 /// Which network.
@@ -74,7 +74,7 @@ impl BnNet {
     pub(crate) fn init(device: &Device) -> Self {
         let conv = |from, to| {
             let padding = PaddingConfig2d::Explicit(1, 1, 1, 1);
-            Unit::new(Conv2dConfig::new([from, to], [3, 3]).with_padding(padding).init(device))
+            Unit::new(Conv2d::from(Conv2dConfig::new([from, to], [3, 3]).with_padding(padding).init(device)))
         };
         let norm = |channels| {
             Unit::new(SyncBatchNorm::from(

@@ -59,5 +59,6 @@ fn backend(settings: &Settings) -> &'static str {
     match settings.device.backend {
         Backend::Flex => "flex",
         Backend::LibTorch => "libtorch",
+        Backend::LibTorchCuda => "libtorch-cuda",
     }
 }

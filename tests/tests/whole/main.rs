@@ -3,6 +3,7 @@
 
 mod arrangements;
 mod chains;
+mod convolution;
 mod exactness;
 mod faults;
 mod features;

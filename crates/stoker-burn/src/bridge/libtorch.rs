@@ -1,4 +1,4 @@
-//! LibTorch on the CPU: slabs are libtorch's own tensors, so views of a slab outlive anything.
+//! LibTorch, on the CPU or a GPU: slabs are libtorch's own tensors, so views of a slab outlive anything.
 
 use super::misfit;
 use burn::tensor::Shape;
@@ -8,9 +8,18 @@ use std::sync::Arc;
 use stoker_core::{DType, Error, HostBuffer, Result, Ticket};
 use stoker_engine::{Bridge, Landing};
 
-/// The bridge of the LibTorch backend on the CPU. Copies are done when they return.
+/// The bridge of the LibTorch backend. Copies are done when they return.
 #[derive(Debug)]
-pub(crate) struct LibTorchBridge;
+pub(crate) struct LibTorchBridge {
+    device: tch::Device,
+}
+
+impl LibTorchBridge {
+    /// Of slabs on a LibTorch device of Burn's.
+    pub(crate) fn new(device: tch::Device) -> Self {
+        Self { device }
+    }
+}
 
 /// A slab: a flat tensor whose views carry its storage count.
 #[derive(Debug)]
@@ -54,7 +63,7 @@ impl Bridge for LibTorchBridge {
     type Gradient = TchTensor;
 
     fn allocate(&mut self, dtype: DType, elements: usize) -> Result<LibTorchSlab> {
-        let zeros = tch::Tensor::f_zeros([elements as i64], (kind(dtype), tch::Device::Cpu));
+        let zeros = tch::Tensor::f_zeros([elements as i64], (kind(dtype), self.device));
         Ok(LibTorchSlab { tensor: TchTensor::new(zeros.map_err(failed("allocating a slab"))?), dtype })
     }
 
@@ -85,6 +94,7 @@ impl Bridge for LibTorchBridge {
     ) -> Result<Ticket<HostBuffer>> {
         let elements = range.len();
         let values = narrow(&slab.tensor.tensor, &range)?;
+        let values = values.f_to_device(tch::Device::Cpu).map_err(failed("copying a slab to the host"))?;
         values.f_copy_data_u8(into.as_mut_bytes(), elements).map_err(failed("reading a slab"))?;
         Ok(Ticket::ready(into))
     }

@@ -5,7 +5,6 @@
 //! beginning of forward to the end of backward.
 
 #[cfg(feature = "libtorch")]
-#[allow(deprecated, reason = "burn-tch is deprecated upstream; 0.22 is its last release, which we pin")]
 use burn::backend::LibTorch;
 use burn::backend::autodiff::checkpoint::base::Checkpointer;
 use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
@@ -46,7 +45,6 @@ impl Embedding {
     }
 }
 
-#[allow(deprecated, reason = "burn-tch is deprecated upstream; 0.22 is its last release, which we pin")]
 #[backend_extension(Flex, LibTorch: cfg(feature = "libtorch"), Autodiff)]
 pub(crate) trait EmbeddingOps: Backend {
     /// The rows of `weight` that `indices` names.
@@ -60,7 +58,6 @@ impl EmbeddingOps for Flex {
 }
 
 #[cfg(feature = "libtorch")]
-#[allow(deprecated, reason = "burn-tch is deprecated upstream; 0.22 is its last release, which we pin")]
 impl EmbeddingOps for LibTorch {
     fn lookup(weight: FloatTensor<Self>, indices: IntTensor<Self>) -> FloatTensor<Self> {
         <Self as burn::backend::ops::ModuleOps<Self>>::embedding(weight, indices)

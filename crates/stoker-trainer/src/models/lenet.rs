@@ -2,12 +2,13 @@
 
 use super::Classifier;
 use burn::module::Module;
-use burn::nn::conv::{Conv2d, Conv2dConfig};
+use burn::nn::conv::Conv2dConfig;
 use burn::nn::pool::{MaxPool2d, MaxPool2dConfig};
 use burn::nn::{Linear, LinearConfig};
 use burn::tensor::activation::relu;
 use burn::tensor::{Device, Tensor};
 use stoker_burn::Unit;
+use stoker_burn::nn::Conv2d;
 use stoker_data::{CHANNELS, CLASSES};
 
 /// Makes a [`LeNet`].
@@ -34,8 +35,8 @@ impl LeNetConfig {
     /// The model on `device`; its parameters are drawn when they are first used.
     pub fn init(&self, device: &Device) -> LeNet {
         LeNet {
-            conv1: Unit::new(Conv2dConfig::new([CHANNELS, 6], [5, 5]).init(device)),
-            conv2: Unit::new(Conv2dConfig::new([6, 16], [5, 5]).init(device)),
+            conv1: Unit::new(Conv2d::from(Conv2dConfig::new([CHANNELS, 6], [5, 5]).init(device))),
+            conv2: Unit::new(Conv2d::from(Conv2dConfig::new([6, 16], [5, 5]).init(device))),
             fc1: Unit::new(LinearConfig::new(16 * 5 * 5, 120).init(device)),
             fc2: Unit::new(LinearConfig::new(120, 84).init(device)),
             fc3: Unit::new(LinearConfig::new(84, CLASSES).init(device)),

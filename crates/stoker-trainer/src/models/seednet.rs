@@ -2,12 +2,13 @@
 
 use super::Classifier;
 use burn::module::Module;
-use burn::nn::conv::{Conv2d, Conv2dConfig};
+use burn::nn::conv::Conv2dConfig;
 use burn::nn::pool::{MaxPool2d, MaxPool2dConfig};
 use burn::nn::{Linear, LinearConfig, PaddingConfig2d};
 use burn::tensor::activation::relu;
 use burn::tensor::{Device, Tensor};
 use stoker_burn::Unit;
+use stoker_burn::nn::Conv2d;
 use stoker_data::{CHANNELS, CLASSES, HEIGHT, WIDTH};
 
 /// Channels of the convolutions.
@@ -49,7 +50,7 @@ impl SeedNetConfig {
     pub fn init(&self, device: &Device) -> SeedNet {
         let conv = |from, to| {
             let padding = PaddingConfig2d::Explicit(1, 1, 1, 1);
-            Unit::new(Conv2dConfig::new([from, to], [3, 3]).with_padding(padding).init(device))
+            Unit::new(Conv2d::from(Conv2dConfig::new([from, to], [3, 3]).with_padding(padding).init(device)))
         };
         let linear = |from, to| Unit::new(LinearConfig::new(from, to).init(device));
         let [c1, c2, c3, c4] = CHANNELS_OUT.map(|channels| (channels / self.width_divisor).max(1));
