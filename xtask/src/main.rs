@@ -7,6 +7,7 @@ mod arrows;
 mod cargo;
 mod ci;
 mod data;
+mod libtorch;
 mod parity;
 mod readme;
 mod run;
@@ -37,6 +38,9 @@ enum Command {
     Bench(run::ProgramCommand),
     /// Hold training to PyTorch's numbers: every file, stage and number of ranks.
     Parity(parity::ParityCommand),
+    /// Prepare libtorch for feature `libtorch`, and print the environment to build with.
+    #[command(name = "libtorch")]
+    LibTorch(libtorch::LibTorchCommand),
     /// Run the tests.
     Test(test::TestCommand),
     /// Everything that must be green before a change lands: format, lints, tests, the commands of the README.
@@ -53,6 +57,7 @@ fn main() -> ExitCode {
         Command::Example(command) => run::program(command),
         Command::Bench(command) => run::bench(command),
         Command::Parity(command) => parity::run(&command).map(|()| ExitCode::SUCCESS),
+        Command::LibTorch(command) => libtorch::run(&command).map(|()| ExitCode::SUCCESS),
         Command::Test(command) => test::run(command).map(|()| ExitCode::SUCCESS),
         Command::Ci(command) => ci::run(command).map(|()| ExitCode::SUCCESS),
         Command::Data(command) => data::run(command).map(|()| ExitCode::SUCCESS),
