@@ -54,6 +54,7 @@ pub fn adagrad(level: Level, rule: &Adagrad, shard: Shard<'_, 1>) {
     }
 }
 
+#[derive(Clone, Copy)]
 struct Elementwise<E> {
     rate: f32,
     eps: f32,

@@ -24,6 +24,7 @@
 //! `m * beta1 + g * (1 - beta1)` for the lerp: a few units in the last place each. Its defaults are others, too: eps
 //! 1e-5 and weight decay 1e-4, where PyTorch has 1e-8 and 1e-2.
 
+use crate::calm::CalmFrom;
 use crate::denormal::{NORMAL, least, least_squared};
 use crate::gradient::{Effective, Gradient};
 use crate::pass::{self, Rule};
@@ -136,6 +137,7 @@ fn lerp(level: Level, rule: &Adam, how: impl Effective, shard: Shard<'_, 2>) {
     }
 }
 
+#[derive(Clone, Copy)]
 struct Elementwise<E, const FROM_OLD: bool> {
     scalars: Scalars,
     how: E,
@@ -150,19 +152,26 @@ impl<E: Effective, const FROM_OLD: bool> Rule<2> for Elementwise<E, FROM_OLD> {
     #[inline(always)]
     fn state<F: Real>(&self, g: F, [m, v]: [F; 2]) -> [F; 2] {
         let Scalars { lerp, beta2, fresh, least, .. } = self.scalars;
-        let away = (g - m).flushed(least.away) * F::of(lerp);
+        let away = (g - m).input_flushed(least.away) * F::of(lerp);
         let first = (if FROM_OLD { m + away } else { g - away }).flushed(least.first);
-        let squared = g.flushed(least.squared);
-        let second = v.flushed_above(least.second) * F::of(beta2) + squared * squared * F::of(fresh);
+        let squared = g.input_flushed(least.squared);
+        let second = v.input_flushed_above(least.second) * F::of(beta2) + squared * squared * F::of(fresh);
         [first, second]
     }
 
     #[inline(always)]
     fn parameter<F: Real>(&self, p: F, _: F, [m, v]: [F; 2]) -> F {
         let Scalars { keep, root, eps, rate, least, .. } = self.scalars;
-        let decayed = p.flushed(least.parameter) * F::of(keep);
+        let decayed = p.input_flushed(least.parameter) * F::of(keep);
         let quotient = m / (v.sqrt() * F::of(root) + F::of(eps));
         decayed - quotient.flushed(least.quotient) * F::of(rate)
+    }
+
+    fn calm_from(&self) -> Option<CalmFrom<2>> {
+        let Least { parameter, away, second, squared, .. } = self.scalars.least;
+        // The difference of two numbers is 0 or as large as the last bit of the smaller one: 2^-23 of it, or more.
+        let moment = squared.max(away / f32::EPSILON);
+        Some(CalmFrom { parameter, gradient: self.how.calm_from(moment), state: [moment, second] })
     }
 
     fn salt(&self) -> u32 {

@@ -18,9 +18,14 @@ pub(crate) const NORMAL: f32 = f32::MIN_POSITIVE;
 
 /// The least magnitude, itself normal, whose product with `factor` is a normal number; infinity if there is none.
 pub(crate) fn least(factor: f32) -> f32 {
-    let exact = NORMAL / factor.abs();
+    least_product(factor, NORMAL)
+}
+
+/// The least magnitude, itself normal, whose product with `factor` is at least `product`; infinity if there is none.
+pub(crate) fn least_product(factor: f32, product: f32) -> f32 {
+    let exact = product / factor.abs();
     // Rounded to nearest it may be a little too small. NaN is no limit.
-    if exact.is_finite() && exact * factor.abs() < NORMAL { exact.next_up() } else { exact.max(NORMAL) }.max(NORMAL)
+    if exact.is_finite() && exact * factor.abs() < product { exact.next_up() } else { exact.max(NORMAL) }.max(NORMAL)
 }
 
 /// The least magnitude whose square, a normal number, times `factor` is a normal number.

@@ -1,7 +1,7 @@
 //! From the accumulated gradient to the one that an update rule sees.
 
 use crate::convert::widen;
-use crate::denormal::{NORMAL, least};
+use crate::denormal::{NORMAL, least, least_product};
 use crate::real::Real;
 use crate::same_length;
 use stoker_core::Values;
@@ -77,6 +77,10 @@ pub(crate) struct Penalised {
 pub(crate) trait Effective: Copy + Send + Sync {
     /// The gradient of one element whose parameter is `parameter`: a normal number or 0.
     fn effective<F: Real>(self, accumulated: F, parameter: F) -> F;
+
+    /// The least magnitude that an accumulated gradient needs for its effective one to have at least `least`, which is
+    /// normal; infinity if none is enough.
+    fn calm_from(self, least: f32) -> f32;
 }
 
 impl Effective for Prepared {
@@ -84,9 +88,14 @@ impl Effective for Prepared {
     fn effective<F: Real>(self, accumulated: F, _parameter: F) -> F {
         // Comparisons and selects, which vectorise; `clamp` would panic on a clip of NaN.
         let clip = F::of(self.clip);
-        let gradient = accumulated.flushed(self.least) * F::of(self.scale);
+        let gradient = accumulated.input_flushed(self.least) * F::of(self.scale);
         let gradient = if gradient > clip { clip } else { gradient };
         if gradient < -clip { -clip } else { gradient }
+    }
+
+    fn calm_from(self, least: f32) -> f32 {
+        // What is cut has the magnitude of `clip`.
+        if self.clip < least { f32::INFINITY } else { least_product(self.scale, least) }
     }
 }
 
@@ -95,6 +104,11 @@ impl Effective for Penalised {
     fn effective<F: Real>(self, accumulated: F, parameter: F) -> F {
         let gradient = self.gradient.effective(accumulated, parameter);
         (gradient + parameter.flushed(self.least) * F::of(self.penalty)).flushed(NORMAL)
+    }
+
+    fn calm_from(self, _: f32) -> f32 {
+        // The sum may be anything.
+        f32::INFINITY
     }
 }
 

@@ -4,10 +4,11 @@
 //! slices and gives the same bits at every level and however its input is cut into pieces: that is what lets a caller
 //! shard, chunk and parallelise without changing a run. Read `pass.rs` first: the loop of all optimizer steps; on a thread
 //! of a rayon pool they use all of it.
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 pub mod adagrad;
 pub mod adam;
+mod calm;
 pub mod convert;
 mod denormal;
 mod gradient;
@@ -16,6 +17,7 @@ pub mod lion;
 pub mod noise;
 pub mod norm;
 mod pass;
+mod prefetch;
 mod real;
 pub mod reduce;
 pub mod sgd;

@@ -45,6 +45,7 @@ pub fn lion(level: Level, rule: &Lion, shard: Shard<'_, 1>) {
     pass::run(level, &Elementwise::new(rule), shard);
 }
 
+#[derive(Clone, Copy)]
 struct Elementwise {
     keep: f32,
     least_parameter: f32,

@@ -6,7 +6,9 @@
 //! and again, and the parts are shared out by `rayon::join`, if the caller runs on a thread of a rayon pool: whose pool,
 //! and of how many threads, is the caller's business. Elsewhere all is done on the calling thread.
 
+use crate::calm::{Calm, CalmFrom};
 use crate::convert::{narrow, widen};
+use crate::prefetch::prefetch;
 use crate::real::Real;
 use crate::{Level, Shard, noise};
 use half::bf16;
@@ -25,8 +27,15 @@ const PART: usize = 1 << 16;
 /// Parts begin at multiples of this many elements: whole pages, so that no two threads write to one.
 const PAGE: usize = 1 << 12;
 
+/// Elements of a span, which is calm or is not, and how many of them before it is computed a span is asked for.
+const SPAN: usize = 128;
+const AHEAD: usize = 2 * SPAN;
+
+/// All bits of an f32 but its sign. Magnitudes compare like their bits.
+const MAGNITUDE: u32 = 0x7fff_ffff;
+
 /// How an element is updated.
-pub(crate) trait Rule<const N: usize>: Sync {
+pub(crate) trait Rule<const N: usize>: Copy + Sync {
     /// Whether the parameter is updated with its state as it was before.
     const STATE_LAST: bool = false;
 
@@ -38,6 +47,11 @@ pub(crate) trait Rule<const N: usize>: Sync {
 
     /// The parameter after the update.
     fn parameter<F: Real>(&self, parameter: F, gradient: F, state: [F; N]) -> F;
+
+    /// From which magnitudes of its inputs on an element is calm, if the rule makes use of it: see [Note: Calm].
+    fn calm_from(&self) -> Option<CalmFrom<N>> {
+        None
+    }
 
     /// Salt of the noise with which narrow state is rounded.
     fn salt(&self) -> u32;
@@ -110,6 +124,8 @@ trait Stored: Copy {
     fn load(self) -> f32;
     /// Rounded by `chance`, if at all.
     fn store(value: f32, chance: u32) -> Self;
+    /// The bits of the smallest magnitude, as of an f32; those of a NaN, if there are no elements.
+    fn smallest(values: &[Self]) -> u32;
 }
 
 impl Stored for f32 {
@@ -122,6 +138,11 @@ impl Stored for f32 {
     fn store(value: f32, _: u32) -> Self {
         value
     }
+
+    #[inline(always)]
+    fn smallest(values: &[Self]) -> u32 {
+        values.iter().fold(MAGNITUDE, |least, value| least.min(value.to_bits() & MAGNITUDE))
+    }
 }
 
 impl Stored for bf16 {
@@ -133,6 +154,12 @@ impl Stored for bf16 {
     #[inline(always)]
     fn store(value: f32, chance: u32) -> Self {
         noise::rounded(value, chance)
+    }
+
+    #[inline(always)]
+    fn smallest(values: &[Self]) -> u32 {
+        let magnitude = (MAGNITUDE >> 16) as u16;
+        u32::from(values.iter().fold(magnitude, |least, value| least.min(value.to_bits() & magnitude))) << 16
     }
 }
 
@@ -158,6 +185,41 @@ fn elements<const N: usize, R: Rule<N>, S: Stored>(
     rule: &R,
     parameters: &mut [f32],
     gradient: &[impl Stored],
+    mut state: [&mut [S]; N],
+) {
+    // With state in f32 an update waits for memory anyhow.
+    let Some(least) = rule.calm_from().filter(|_| size_of::<S>() < size_of::<f32>()) else {
+        return each::<f32, N, R, S>(rule, parameters, gradient, state);
+    };
+    let whole = parameters.len() - parameters.len() % SPAN;
+    // In range here: all slices are as long as the parameters.
+    for start in (0..whole).step_by(SPAN) {
+        let range = start..start + SPAN;
+        let (parameters, gradient) = (&mut parameters[range.clone()], &gradient[range.clone()]);
+        let state = state.each_mut().map(|state| &mut state[range.clone()]);
+        prefetch(parameters, AHEAD, SPAN);
+        prefetch(gradient, AHEAD, SPAN);
+        state.iter().for_each(|state| prefetch(state, AHEAD, SPAN));
+        let is_calm = state.iter().zip(&least.state).fold(
+            (f32::smallest(parameters) >= least.parameter.to_bits())
+                & (Stored::smallest(gradient) >= least.gradient.to_bits()),
+            |calm, (state, least)| calm & (S::smallest(state) >= least.to_bits()),
+        );
+        if is_calm {
+            each::<Calm<f32>, N, R, S>(rule, parameters, gradient, state);
+        } else {
+            each::<f32, N, R, S>(rule, parameters, gradient, state);
+        }
+    }
+    let rest = state.each_mut().map(|state| &mut state[whole..]);
+    each::<f32, N, R, S>(rule, &mut parameters[whole..], &gradient[whole..], rest);
+}
+
+#[inline(always)]
+fn each<F: Real, const N: usize, R: Rule<N>, S: Stored>(
+    rule: &R,
+    parameters: &mut [f32],
+    gradient: &[impl Stored],
     state: [&mut [S]; N],
 ) {
     let length = parameters.len();
@@ -166,15 +228,18 @@ fn elements<const N: usize, R: Rule<N>, S: Stored>(
         // The compiler need not check this for every element then.
         assert!(slice.len() == length);
     }
-    let salt = rule.salt();
+    // A copy of its own cannot overlap the slices, which the compiler would have to check for every field.
+    let (rule, salt) = (*rule, rule.salt());
     for at in 0..length {
-        let parameter = parameters[at];
-        let before = std::array::from_fn(|slot| state[slot][at].load());
-        let gradient = rule.gradient(gradient[at].load(), parameter);
+        let parameter = F::of(parameters[at]);
+        let before = std::array::from_fn(|slot| F::of(state[slot][at].load()));
+        let gradient = rule.gradient(F::of(gradient[at].load()), parameter);
         let after = rule.state(gradient, before);
-        let parameter = rule.parameter(parameter, gradient, if R::STATE_LAST { before } else { after });
+        let parameter = rule.parameter(parameter, gradient, if R::STATE_LAST { before } else { after }).value();
         parameters[at] = parameter;
-        let chance = noise::chance(parameter, salt);
+        let after = after.map(F::value);
+        let is_nan = after.iter().fold(false, |is_nan, value| is_nan | value.is_nan());
+        let chance = if is_nan { 0 } else { noise::chance(parameter, salt) };
         for (slot, value) in after.into_iter().enumerate() {
             state[slot][at] = S::store(value, chance);
         }

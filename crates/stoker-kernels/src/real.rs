@@ -14,6 +14,8 @@ pub(crate) trait Real:
 {
     /// This value.
     fn of(value: f32) -> Self;
+    /// The value that it is.
+    fn value(self) -> f32;
     /// Its root.
     fn sqrt(self) -> Self;
     /// Its magnitude.
@@ -30,12 +32,29 @@ pub(crate) trait Real:
     fn flushed(self, least: f32) -> Self {
         if self.abs() < Self::of(least) { Self::of(0.0) } else { self }
     }
+
+    /// [`flushed`](Self::flushed), of what cannot be so small in a calm element.
+    #[inline(always)]
+    fn input_flushed(self, least: f32) -> Self {
+        self.flushed(least)
+    }
+
+    /// [`flushed_above`](Self::flushed_above), of what cannot be so small in a calm element.
+    #[inline(always)]
+    fn input_flushed_above(self, least: f32) -> Self {
+        self.flushed_above(least)
+    }
 }
 
 impl Real for f32 {
     #[inline(always)]
     fn of(value: f32) -> Self {
         value
+    }
+
+    #[inline(always)]
+    fn value(self) -> f32 {
+        self
     }
 
     #[inline(always)]
@@ -68,6 +87,10 @@ mod watched {
     impl Real for Watched {
         fn of(value: f32) -> Self {
             Self(value)
+        }
+
+        fn value(self) -> f32 {
+            self.0
         }
 
         fn sqrt(self) -> Self {

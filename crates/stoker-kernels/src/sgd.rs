@@ -98,6 +98,7 @@ impl Step {
     }
 }
 
+#[derive(Clone, Copy)]
 struct Plain<E> {
     step: Step,
     how: E,
@@ -143,6 +144,7 @@ impl Buffer {
     }
 }
 
+#[derive(Clone, Copy)]
 struct Remembering<E, const NESTEROV: bool> {
     step: Step,
     buffer: Buffer,

@@ -1,7 +1,8 @@
 //! Shards for the properties of the optimizer kernels.
 
+use crate::calm::Calm;
 use crate::pass::Rule;
-use crate::real::Watched;
+use crate::real::{Real, Watched};
 use crate::{Level, Shard};
 use proptest::prelude::*;
 use std::ops::Range;
@@ -77,11 +78,13 @@ pub(crate) fn near(found: f32, wanted: f64, size: f64) -> bool {
     (f64::from(found) - wanted).abs() <= 5e-7 * size + 1e-37
 }
 
-/// Applies a rule to elements that are about as small as they can be: it panics where it would compute with a denormal.
+/// Applies a rule to elements that are about as small as they can be: it panics where it would compute with a denormal, or
+/// where a calm element becomes something else.
 /// `signed` says which states may be negative.
 pub(crate) fn watch<const N: usize, R: Rule<N>>(rule: &R, signed: [bool; N]) {
     // Every power of two from the smallest denormal to 1, a little more than it, and 0.
     let values: Vec<f32> = (0..150).map(|power| 1.3 * f32::exp2(-f32::from(power as u8))).chain([0.0, 1e-45]).collect();
+    let mut calm = 0;
     for (at, &gradient) in values.iter().enumerate() {
         for (shift, &parameter) in values.iter().enumerate().step_by(7) {
             // Every state meets every gradient in some round.
@@ -90,10 +93,29 @@ pub(crate) fn watch<const N: usize, R: Rule<N>>(rule: &R, signed: [bool; N]) {
                 let value = |slot: usize| values[(at * slot + round + shift) % values.len()];
                 let state: [_; N] = std::array::from_fn(|slot| Watched(value(slot) * negative(signed[slot])));
                 let [gradient, parameter] = [gradient * negative(round % 4 > 1), parameter].map(Watched);
-                let gradient = rule.gradient(gradient, parameter);
-                let after = rule.state(gradient, state);
-                rule.parameter(parameter, gradient, if R::STATE_LAST { state } else { after });
+                let found = bits(rule, parameter, gradient, state);
+                let large = |value: Watched, least: f32| value.0.abs() >= least;
+                if rule.calm_from().is_some_and(|least| {
+                    large(parameter, least.parameter)
+                        && large(gradient, least.gradient)
+                        && state.iter().zip(least.state).all(|(state, least)| large(*state, least))
+                }) {
+                    assert_eq!(bits(rule, Calm(parameter), Calm(gradient), state.map(Calm)), found);
+                    calm += 1;
+                }
             }
         }
     }
+    assert_eq!(calm > 0, rule.calm_from().is_some_and(|least| least.gradient.is_finite()));
+}
+
+/// What becomes of an element.
+fn bits<const N: usize, F: Real>(rule: &impl Rule<N>, parameter: F, gradient: F, state: [F; N]) -> (u32, [u32; N]) {
+    fn of<const N: usize, R: Rule<N>, F: Real>(rule: &R, p: F, g: F, state: [F; N]) -> (F, [F; N]) {
+        let g = rule.gradient(g, p);
+        let after = rule.state(g, state);
+        (rule.parameter(p, g, if R::STATE_LAST { state } else { after }), after)
+    }
+    let (parameter, state) = of(rule, parameter, gradient, state);
+    (parameter.value().to_bits(), state.map(|state| state.value().to_bits()))
 }
