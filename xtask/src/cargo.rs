@@ -53,7 +53,8 @@ pub(crate) fn build(name: &str, features: Option<&str>) -> Result<PathBuf> {
     Ok(program)
 }
 
-fn target_directory() -> Result<PathBuf> {
+/// Where cargo builds.
+pub(crate) fn target_directory() -> Result<PathBuf> {
     let metadata = cargo_metadata::MetadataCommand::new().manifest_path(root().join("Cargo.toml")).no_deps().exec();
     Ok(metadata.context("cargo metadata")?.target_directory.into())
 }

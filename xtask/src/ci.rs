@@ -1,7 +1,8 @@
 //! `cargo xtask ci`: what must be green before a change lands, cheapest first.
 
-use crate::{cargo, readme, test};
+use crate::{cargo, libtorch, readme, test};
 use anyhow::Result;
+use std::path::Path;
 
 /// Checks everything.
 #[derive(Debug, clap::Args)]
@@ -19,8 +20,35 @@ pub(crate) fn run(command: CiCommand) -> Result<()> {
     cargo::must(docs)?;
     // The commands of the README; its test command is one of them.
     let tests = readme::TestRun { full: !command.quick };
-    readme::run_commands(&tests)
+    readme::run_commands(&tests)?;
+    if command.quick {
+        return Ok(());
+    }
+    match libtorch::prepare(libtorch::TORCH) {
+        Ok(directory) => test_libtorch(&directory),
+        // It comes from the network, which a machine may not have; the feature is an extra.
+        Err(reason) => {
+            eprintln!("feature `libtorch` is left out, since libtorch cannot be prepared here: {reason:#}");
+            Ok(())
+        }
+    }
 }
+
+/// The tests of feature `libtorch`, on the CPU.
+fn test_libtorch(directory: &Path) -> Result<()> {
+    let features = ["--features", "stoker-tests/libtorch"];
+    let mut tests = cargo::cargo(&["nextest", "run", "--workspace", "--no-fail-fast", "--lib", "--test", "whole"]);
+    tests.args(features).args(["-E", LIBTORCH_TESTS]).env("STOKER_TEST_BACKEND", "libtorch");
+    // Burn is another one with this feature: in one directory either would be built again and again.
+    let mut beside = cargo::target_directory()?.into_os_string();
+    beside.push("-libtorch");
+    tests.env("CARGO_TARGET_DIR", beside).envs(libtorch::environment(directory));
+    cargo::must(tests)
+}
+
+/// What depends on the backend, without what takes minutes.
+const LIBTORCH_TESTS: &str =
+    "package(stoker-libtorch) or test(/^(convolution|exactness|oddities|precision|steps|sync_batch_norm)::/)";
 
 impl readme::TestRun {
     /// The README's test command, in this process.

@@ -16,9 +16,12 @@ use std::process::Command;
 #[derive(Debug, clap::Args)]
 pub(crate) struct LibTorchCommand {
     /// Version of PyTorch.
-    #[arg(long, default_value = "2.11.0")]
+    #[arg(long, default_value = TORCH)]
     torch: String,
 }
+
+/// The version that is tested.
+pub(crate) const TORCH: &str = "2.11.0";
 
 /// What burn-tch refers to, so that the linker keeps the library.
 const STAND_IN: &str = r#"
