@@ -1,7 +1,7 @@
 //! What tch does not bind of libtorch and stoker needs, behind safe functions.
 //!
 //! One file of C++ (`cpp/`) for each, compiled with the headers that torch-sys itself builds against. An exception of
-//! libtorch comes back as an [`Error`] with its text: out of memory is among them.
+//! libtorch comes back as an `Error` with its text: out of memory is among them.
 //!
 //! Without the feature `libtorch` there is nothing here.
 
