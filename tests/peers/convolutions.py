@@ -1,4 +1,4 @@
-"""What the convolutions of seednet cost in PyTorch: beside `cargo xtask bench convolutions seednet cuda bf16`.
+"""What the convolutions of seednet cost in PyTorch: beside `cargo xtask bench --features libtorch convolutions seednet cuda bf16`.
 
 python convolutions.py [bf16|f16|f32] [ROUNDS]; milliseconds, medians.
 """

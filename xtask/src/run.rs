@@ -27,6 +27,9 @@ pub(crate) struct StokerCommand {
 /// Runs another program of the workspace.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ProgramCommand {
+    /// Features to build with, `libtorch` for one.
+    #[arg(long)]
+    features: Option<String>,
     /// Which.
     name: String,
     /// What it is given.
@@ -35,7 +38,7 @@ pub(crate) struct ProgramCommand {
 }
 
 pub(crate) fn program(command: ProgramCommand) -> Result<ExitCode> {
-    be(&cargo::build(&command.name, None)?, command.arguments)
+    be(&cargo::build(&command.name, command.features.as_deref())?, command.arguments)
 }
 
 pub(crate) fn bench(command: ProgramCommand) -> Result<ExitCode> {

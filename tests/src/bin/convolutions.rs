@@ -1,5 +1,5 @@
-//! What a convolution costs through Burn's module and through ours: `cargo xtask bench convolutions [seednet|lenet]
-//! [cpu|cuda] [f32|bf16|f16] [ROUNDS]`.
+//! What a convolution costs through Burn's module and through ours: `cargo xtask bench --features libtorch
+//! convolutions [seednet|lenet] [cpu|cuda] [f32|bf16|f16] [ROUNDS]`; STOKER_TEST_BACKEND chooses what `cpu` is.
 //!
 //! Each layer's forward, and its backward to input and weight (the first has no input gradient), in ms: medians, in turn.
 //! lenet also as a whole, forward and backward, of 64 images. `tests/peers/convolutions.py` prints the same of PyTorch.
