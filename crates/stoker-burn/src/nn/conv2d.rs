@@ -120,7 +120,9 @@ pub(crate) enum Operand {
 #[backend_extension(Flex, LibTorch: cfg(feature = "libtorch"), Autodiff)]
 pub(crate) trait ConvolutionOps: Backend {
     /// Without a bias.
-    fn convolve(input: FloatTensor<Self>, weight: FloatTensor<Self>, options: ConvOptions<2>) -> FloatTensor<Self>;
+    fn convolve(input: FloatTensor<Self>, weight: FloatTensor<Self>, options: ConvOptions<2>) -> FloatTensor<Self> {
+        <Self as ModuleOps<Self>>::conv2d(input, weight, None, options)
+    }
 
     /// With one.
     fn convolve_biased(
@@ -128,7 +130,9 @@ pub(crate) trait ConvolutionOps: Backend {
         weight: FloatTensor<Self>,
         bias: FloatTensor<Self>,
         options: ConvOptions<2>,
-    ) -> FloatTensor<Self>;
+    ) -> FloatTensor<Self> {
+        <Self as ModuleOps<Self>>::conv2d(input, weight, Some(bias), options)
+    }
 
     /// The gradient of an operand, given that of the output.
     fn convolution_gradient(
@@ -141,19 +145,6 @@ pub(crate) trait ConvolutionOps: Backend {
 }
 
 impl ConvolutionOps for Flex {
-    fn convolve(input: FloatTensor<Self>, weight: FloatTensor<Self>, options: ConvOptions<2>) -> FloatTensor<Self> {
-        <Self as ModuleOps<Self>>::conv2d(input, weight, None, options)
-    }
-
-    fn convolve_biased(
-        input: FloatTensor<Self>,
-        weight: FloatTensor<Self>,
-        bias: FloatTensor<Self>,
-        options: ConvOptions<2>,
-    ) -> FloatTensor<Self> {
-        <Self as ModuleOps<Self>>::conv2d(input, weight, Some(bias), options)
-    }
-
     fn convolution_gradient(
         gradient: FloatTensor<Self>,
         input: FloatTensor<Self>,
@@ -170,19 +161,6 @@ impl ConvolutionOps for Flex {
 
 #[cfg(feature = "libtorch")]
 impl ConvolutionOps for LibTorch {
-    fn convolve(input: FloatTensor<Self>, weight: FloatTensor<Self>, options: ConvOptions<2>) -> FloatTensor<Self> {
-        <Self as ModuleOps<Self>>::conv2d(input, weight, None, options)
-    }
-
-    fn convolve_biased(
-        input: FloatTensor<Self>,
-        weight: FloatTensor<Self>,
-        bias: FloatTensor<Self>,
-        options: ConvOptions<2>,
-    ) -> FloatTensor<Self> {
-        <Self as ModuleOps<Self>>::conv2d(input, weight, Some(bias), options)
-    }
-
     fn convolution_gradient(
         gradient: FloatTensor<Self>,
         input: FloatTensor<Self>,
