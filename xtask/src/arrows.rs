@@ -10,9 +10,9 @@ const PLUGINS: [&str; 5] =
 fn allowed(name: &str) -> Option<Vec<&'static str>> {
     Some(match name {
         "stoker-core" | "stoker-data" | "stoker-libtorch" | "xtask" => vec![],
-        "stoker-config" | "stoker-kernels" | "stoker-testkit" => vec!["stoker-core"],
+        "stoker-config" | "stoker-cuda" | "stoker-kernels" | "stoker-testkit" => vec!["stoker-core"],
         "stoker-engine" => vec!["stoker-core", "stoker-kernels"],
-        "stoker-burn" => vec!["stoker-core", "stoker-engine", "stoker-libtorch"],
+        "stoker-burn" => vec!["stoker-core", "stoker-cuda", "stoker-engine", "stoker-libtorch"],
         "stoker-trainer" => vec!["stoker-core", "stoker-engine", "stoker-burn", "stoker-config", "stoker-data"],
         plugin if PLUGINS.contains(&plugin) => vec!["stoker-core", "stoker-kernels"],
         // What a user's program knows.
@@ -24,13 +24,14 @@ fn allowed(name: &str) -> Option<Vec<&'static str>> {
 }
 
 /// Crates outside the workspace that only these may depend on.
-const FOREIGN: [(&str, &[&str]); 5] = [
+const FOREIGN: [(&str, &[&str]); 6] = [
     (
         "burn",
         &["stoker-burn", "stoker-optimizers", "stoker-trainer", "stoker", "stoker-tests", "own-model", "torch-parity"],
     ),
     ("burn-flex", &["stoker-burn"]),
     ("burn-tch", &["stoker-burn"]),
+    ("cudarc", &["stoker-cuda"]),
     ("tch", &["stoker-burn", "stoker-libtorch"]),
     ("torch-sys", &["stoker-libtorch"]),
 ];

@@ -26,7 +26,7 @@
 //! | `rank` | [`Rank`]: build, step, evaluate |
 //! | `weights` | safetensors files in and out |
 //! | `raise` | how an error leaves a tensor operation |
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 #![cfg_attr(
     feature = "libtorch",
     allow(deprecated, reason = "burn-tch is deprecated upstream; 0.22 is its last release, which we pin")

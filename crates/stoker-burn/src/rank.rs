@@ -161,13 +161,19 @@ impl Rank {
         let compute = burn_type(self.device_settings.compute);
         let Survey { specs, units, buffers } = survey(&model, &self.rules, compute)?;
         let trainable: Vec<bool> = specs.iter().map(|spec| spec.trainable).collect();
-        let (settings, plugins) = (self.settings.clone(), self.plugins.clone());
+        #[cfg_attr(not(feature = "libtorch"), allow(unused_mut, reason = "a GPU limits what there is"))]
+        let (mut settings, plugins) = (self.settings.clone(), self.plugins.clone());
         let engine = match self.device_settings.backend {
             Backend::Flex => AnyEngine::Flex(Engine::new(settings, FlexBridge, plugins, specs)?),
             #[cfg(feature = "libtorch")]
             Backend::LibTorch | Backend::LibTorchCuda => {
                 let device = self.device_settings.tch_device(plugins.communicator.rank())?;
-                AnyEngine::LibTorch(Engine::new(settings, LibTorchBridge::new(device), plugins, specs)?)
+                let bridge = LibTorchBridge::new(device, settings.timeout, settings.device_memory_limit)
+                    .map_err(stoker_engine::Error::from)?;
+                // What is there, if that is less than what is allowed.
+                let free = bridge.free_bytes().map_err(stoker_engine::Error::from)?;
+                settings.device_memory_limit = settings.device_memory_limit.into_iter().chain(free).min();
+                AnyEngine::LibTorch(Engine::new(settings, bridge, plugins, specs)?)
             }
             // A rank has no such device.
             #[cfg(not(feature = "libtorch"))]
@@ -217,9 +223,21 @@ impl Rank {
     /// # Errors
     /// As these.
     pub fn step(&self, learning_rate: f64, loss: impl FnOnce() -> Tensor<1>) -> Result<Step> {
+        self.announce_step(learning_rate)?;
         let loss = self.accumulate(loss)?;
         let report = self.update(learning_rate)?;
         Ok(Step { loss, report })
+    }
+
+    /// Tells that the next [`accumulate`](Self::accumulate) is the only one before an [`update`](Self::update) with
+    /// `learning_rate`, so that updates may begin in its backward if the settings want that.
+    ///
+    /// # Errors
+    /// [`Error::Misuse`] before a model was built; a rank that has failed.
+    pub fn announce_step(&self, learning_rate: f64) -> Result<()> {
+        let built = self.built()?;
+        let announced = with_engine!(&mut *built.shared.engine(), engine => engine.announce_step(learning_rate));
+        self.report(announced.map_err(Error::from))
     }
 
     /// The loss of a micro-batch and its backward; gives the loss. Every rank must call it.
@@ -240,10 +258,10 @@ impl Rank {
                 }
                 built.shared.set_mode(Mode::Training)?;
                 let loss = built.alone(loss)?.cast(DType::F32);
-                let value = f64::from(loss.clone().into_scalar::<f32>());
-                backward(&built.shared, loss);
+                backward(&built.shared, loss.clone());
                 built.micro_batches.fetch_add(1, Ordering::Relaxed);
-                Ok(value)
+                // Reading it waits for the device, which by now has all of the backward to do.
+                Ok(f64::from(loss.into_scalar::<f32>()))
             },
             || whereabouts(&built.shared),
         );

@@ -73,7 +73,34 @@ const DEPENDENT: &[Dependent] = &[
         on: |s| ("zero.stage", s.zero.stage.to_string()),
         matters: |s| s.zero.stage == 3,
     },
+    Dependent {
+        keys: IN_BACKWARD,
+        on: |s| ("zero.stage", s.zero.stage.to_string()),
+        matters: |s| s.zero.stage >= 2,
+    },
+    Dependent {
+        keys: IN_BACKWARD,
+        on: |s| ("train.clip_norm", s.train.clip_norm.to_string()),
+        matters: |s| s.train.clip_norm == 0.0,
+    },
+    Dependent {
+        keys: IN_BACKWARD,
+        on: loss_scale,
+        matters: |s| s.precision.effective_loss_scale() == LossScale::None,
+    },
+    Dependent {
+        keys: IN_BACKWARD,
+        on: |s| ("run.ranks", s.run.ranks.to_string()),
+        matters: |s| s.run.ranks == 1,
+    },
+    Dependent {
+        keys: IN_BACKWARD,
+        on: |s| ("train.accumulation", s.train.accumulation.to_string()),
+        matters: |s| s.train.accumulation == 1,
+    },
 ];
+
+const IN_BACKWARD: &[&str] = &["schedule.update_in_backward"];
 
 fn schedule(settings: &Settings) -> (&'static str, String) {
     ("learning_rate.schedule", settings.learning_rate.schedule.to_string())

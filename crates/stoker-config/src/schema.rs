@@ -107,6 +107,7 @@ pub(crate) const FIELDS: &[Field] = &[
     field("zero", "reshard_after_forward", Wanted::Bool),
     field("zero", "persistence_threshold", Wanted::Bytes(0)),
     field("schedule", "overlap", Wanted::Bool),
+    field("schedule", "update_in_backward", Wanted::Bool),
     field("schedule", "pool_bytes", Wanted::Bytes(0)),
     field("schedule", "prefetch_bytes", Wanted::Bytes(0)),
     // One f32: with less nothing could ever be reduced.

@@ -205,6 +205,8 @@ pub struct Zero {
 pub struct Schedule {
     /// Update in the background, and prefetch.
     pub overlap: bool,
+    /// Update a unit as soon as its gradient is complete, where nothing of the whole model is needed for that.
+    pub update_in_backward: bool,
     /// Bytes of the pool that holds gathered units at stage 3.
     pub pool_bytes: u64,
     /// Bytes to fetch ahead.

@@ -61,6 +61,44 @@ impl Element for f64 {
     const DTYPE: DType = DType::F64;
 }
 
+/// Memory that something else than Rust's allocator gave, and takes back when it is dropped: pinned memory, for one.
+pub trait HostMemory: fmt::Debug + Send + Sync {
+    /// All of it.
+    fn words(&self) -> &[u64];
+
+    /// All of it, to be changed.
+    fn words_mut(&mut self) -> &mut [u64];
+}
+
+// Words rather than bytes: the alignment suits every element type, and `Vec<u64>` can become another library's buffer
+// (Burn's `Bytes`) without a copy.
+enum Memory {
+    Own(Vec<u64>),
+    Foreign(Box<dyn HostMemory>),
+}
+
+impl Memory {
+    fn words(&self) -> &[u64] {
+        match self {
+            Self::Own(words) => words,
+            Self::Foreign(memory) => memory.words(),
+        }
+    }
+
+    fn words_mut(&mut self) -> &mut [u64] {
+        match self {
+            Self::Own(words) => words,
+            Self::Foreign(memory) => memory.words_mut(),
+        }
+    }
+}
+
+impl Default for Memory {
+    fn default() -> Self {
+        Self::Own(Vec::new())
+    }
+}
+
 /// A typed block of host memory with one owner.
 ///
 /// Asynchronous calls take a buffer by value and give it back through a [`Ticket`](crate::Ticket): while a copy or a
@@ -74,9 +112,7 @@ impl Element for f64 {
 /// ```
 #[derive(Default)]
 pub struct HostBuffer {
-    // Words rather than bytes: the alignment suits every element type, and `Vec<u64>` can become another library's
-    // buffer (Burn's `Bytes`) without a copy.
-    words: Vec<u64>,
+    memory: Memory,
     elements: usize,
     dtype: Option<DType>,
 }
@@ -90,7 +126,7 @@ impl HostBuffer {
     /// `elements` zeros of a type known at run time.
     pub fn zeros_of(dtype: DType, elements: usize) -> Self {
         let words = (elements * dtype.size()).div_ceil(8);
-        Self { words: vec![0; words], elements, dtype: Some(dtype) }
+        Self { memory: Memory::Own(vec![0; words]), elements, dtype: Some(dtype) }
     }
 
     /// A copy of `values`.
@@ -108,12 +144,28 @@ impl HostBuffer {
         if words.len() * 8 < elements * dtype.size() {
             return Err(words);
         }
-        Ok(Self { words, elements, dtype: Some(dtype) })
+        Ok(Self { memory: Memory::Own(words), elements, dtype: Some(dtype) })
     }
 
-    /// The memory itself, for a library that wants to own it.
+    /// The same elements in `memory`, which is at least as long: what was there is overwritten.
+    ///
+    /// # Errors
+    /// Gives the buffer back, unchanged, when `memory` is too short.
+    pub fn moved_to(self, mut memory: Box<dyn HostMemory>) -> std::result::Result<Self, Self> {
+        let words = self.bytes().div_ceil(8);
+        let (Some(from), Some(to)) = (self.memory.words().get(..words), memory.words_mut().get_mut(..words)) else {
+            return Err(self);
+        };
+        to.copy_from_slice(from);
+        Ok(Self { memory: Memory::Foreign(memory), elements: self.elements, dtype: self.dtype })
+    }
+
+    /// The memory itself, for a library that wants to own it; a copy if it is another library's already.
     pub fn into_words(self) -> Vec<u64> {
-        self.words
+        match self.memory {
+            Memory::Own(words) => words,
+            Memory::Foreign(memory) => memory.words().to_vec(),
+        }
     }
 
     /// Number of elements.
@@ -142,7 +194,7 @@ impl HostBuffer {
     /// When `T` is not the buffer's type: a mistake in the program, never in its input.
     pub fn as_slice<T: Element>(&self) -> &[T] {
         assert_eq!(T::DTYPE, self.dtype(), "a buffer of {} was read as {}", self.dtype(), T::DTYPE);
-        &bytemuck::cast_slice(&self.words)[..self.elements]
+        &bytemuck::cast_slice(self.memory.words())[..self.elements]
     }
 
     /// The elements, to be changed.
@@ -151,18 +203,18 @@ impl HostBuffer {
     /// As [`as_slice`](Self::as_slice).
     pub fn as_mut_slice<T: Element>(&mut self) -> &mut [T] {
         assert_eq!(T::DTYPE, self.dtype(), "a buffer of {} was written as {}", self.dtype(), T::DTYPE);
-        &mut bytemuck::cast_slice_mut(&mut self.words)[..self.elements]
+        &mut bytemuck::cast_slice_mut(self.memory.words_mut())[..self.elements]
     }
 
     /// The bytes of the elements.
     pub fn as_bytes(&self) -> &[u8] {
-        &bytemuck::cast_slice(&self.words)[..self.bytes()]
+        &bytemuck::cast_slice(self.memory.words())[..self.bytes()]
     }
 
     /// The bytes of the elements, to be changed.
     pub fn as_mut_bytes(&mut self) -> &mut [u8] {
         let bytes = self.bytes();
-        &mut bytemuck::cast_slice_mut(&mut self.words)[..bytes]
+        &mut bytemuck::cast_slice_mut(self.memory.words_mut())[..bytes]
     }
 
     /// Copies elements `range` of `source` to element `at` on.
@@ -200,6 +252,30 @@ mod tests {
         let back = HostBuffer::from_words(DType::F32, 3, words).unwrap();
         assert_eq!(back.as_slice::<f32>(), [1.0, 2.0, 3.0]);
         assert!(HostBuffer::from_words(DType::F64, 3, back.into_words()).is_err());
+    }
+
+    #[derive(Debug)]
+    struct Elsewhere([u64; 2]);
+
+    impl HostMemory for Elsewhere {
+        fn words(&self) -> &[u64] {
+            &self.0
+        }
+
+        fn words_mut(&mut self) -> &mut [u64] {
+            &mut self.0
+        }
+    }
+
+    #[test]
+    fn elements_can_move_to_memory_of_another_kind() {
+        let buffer = HostBuffer::from_slice(&[1.0f32, 2.0, 3.0]);
+        let mut moved = buffer.moved_to(Box::new(Elsewhere([7; 2]))).unwrap();
+        moved.as_mut_slice::<f32>()[1] = 5.0;
+        assert_eq!(moved.as_slice::<f32>(), [1.0, 5.0, 3.0]);
+        assert_eq!(HostBuffer::from_words(DType::F32, 3, moved.into_words()).unwrap().as_slice::<f32>(), [1.0, 5.0, 3.0]);
+        let long = HostBuffer::from_slice(&[1.0f32; 5]);
+        assert_eq!(long.moved_to(Box::new(Elsewhere([7; 2]))).unwrap_err().as_slice::<f32>(), [1.0; 5]);
     }
 
     #[test]

@@ -26,7 +26,7 @@ pub mod registry;
 pub mod ticket;
 pub mod values;
 
-pub use buffer::{DType, HostBuffer};
+pub use buffer::{DType, HostBuffer, HostMemory};
 pub use communicator::Communicator;
 pub use error::{Error, Result};
 pub use layout::{ParameterSpec, PlacedParameter, Plan};

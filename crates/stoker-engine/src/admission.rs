@@ -47,19 +47,23 @@ fn plan_bytes(settings: &Settings, specs: &[UnitSpec], plans: &[Plan], target: P
     } else {
         needed.add(Place::Device, Role::Slab, total);
     }
+    needed.add(Place::Device, Role::GradientBucket, bucket_bytes(settings, specs, plans));
+    needed
+}
+
+/// Bytes of buckets that a step needs at once.
+pub(crate) fn bucket_bytes(settings: &Settings, specs: &[UnitSpec], plans: &[Plan]) -> u64 {
     let bucket = |(spec, plan): (&UnitSpec, &Plan)| {
         if spec.trainable { (plan.elements * gradient_dtype(settings, spec).size()) as u64 } else { 0 }
     };
-    let buckets = if settings.stage >= Stage::Two {
+    if settings.stage >= Stage::Two {
         // Those of the call whose backward runs, and one that is being reduced; what several calls share waits for the last.
         let shared = specs.iter().zip(plans).filter(|(spec, _)| spec.calls.len() > 1).map(bucket);
         let own = |unit: (&UnitSpec, &Plan)| if unit.0.calls.len() > 1 { 0 } else { bucket(unit) };
         shared.sum::<u64>() + sorted(by_call(specs, plans, own).into_values()).iter().take(2).sum::<u64>()
     } else {
         specs.iter().zip(plans).map(bucket).sum()
-    };
-    needed.add(Place::Device, Role::GradientBucket, buckets);
-    needed
+    }
 }
 
 /// The bytes of every call: the sum over the units that it gathers.

@@ -87,9 +87,12 @@ impl<B: Bridge> Engine<B> {
         for (unit, pending) in pending.into_iter().enumerate() {
             if pending {
                 self.start_reduction(unit)?;
-                self.finish_reduction()?;
+                if world > 1 {
+                    self.finish_reductions()?;
+                }
             }
         }
+        self.finish_reductions()?;
         Ok(culprits.into_iter().map(|culprit| places.get(culprit?).copied()).collect())
     }
 
@@ -112,7 +115,10 @@ impl<B: Bridge> Engine<B> {
     }
 
     /// Of this rank's part of each parameter of a unit.
-    fn sums_of_unit(&mut self, unit: UnitId) -> Result<Vec<f64>> {
+    pub(crate) fn sums_of_unit(&mut self, unit: UnitId) -> Result<Vec<f64>> {
+        if let Some(sums) = self.units[unit].gradient.sums_of_squares.take() {
+            return Ok(sums.wait()?);
+        }
         let rank = self.plan_rank(unit);
         let plan = &self.units[unit].plan;
         let pieces: Vec<_> = plan.parameters.iter().map(|parameter| plan.overlap(rank, &parameter.range)).collect();

@@ -15,8 +15,11 @@ pub enum Landing {
 
 /// A device, as the engine sees it: flat buffers, copies with tickets, gradients that land.
 ///
-/// Copies may run on streams of their own; the bridge orders them with the device's computation, so that a slab whose
-/// ticket was waited on can be used, and a gradient can be landed as soon as it was computed.
+/// Copies may run on streams of their own; the bridge orders them with the device's computation: what
+/// [`copy_in`](Self::copy_in) writes is seen by computation that is asked for after
+/// [`before_use`](Self::before_use), what [`copy_out`](Self::copy_out) reads is what was asked for before it, and a slab
+/// that nobody shares may be dropped or copied to once copies to it have seen their `before_use`, and copies from it are
+/// done.
 pub trait Bridge: Debug + Send {
     /// A buffer on the device. What the computation uses are views of it.
     type Slab: Debug + Send;
@@ -45,6 +48,13 @@ pub trait Bridge: Debug + Send {
     /// What the device failed with.
     fn copy_in(&mut self, source: HostBuffer, slab: &mut Self::Slab) -> Result<Ticket<HostBuffer>>;
 
+    /// The computation will use the slab: what was copied to it must be seen. A device that works in the background is
+    /// told to wait; the host does not. Buffers still come back by their tickets.
+    ///
+    /// # Errors
+    /// What the device failed with.
+    fn before_use(&mut self, slab: &mut Self::Slab) -> Result<()>;
+
     /// Copies elements `range` of a slab to `into`, which is as long and has its type.
     ///
     /// # Errors
@@ -65,4 +75,18 @@ pub trait Bridge: Debug + Send {
         range: Range<usize>,
         landing: Landing,
     ) -> Result<bool>;
+
+    /// The sums of the squares of these ranges of a slab, as it is now, if the device can tell them without the host
+    /// reading the elements; not finite where an element is not. `None`: the host does it.
+    ///
+    /// # Errors
+    /// What the device failed with.
+    fn sums_of_squares(&mut self, _slab: &Self::Slab, _ranges: &[Range<usize>]) -> Result<Option<Ticket<Vec<f64>>>> {
+        Ok(None)
+    }
+
+    /// The same elements, in memory that the device copies from and to by itself, if it can have some and that is of use.
+    fn pin(&mut self, memory: HostBuffer) -> HostBuffer {
+        memory
+    }
 }

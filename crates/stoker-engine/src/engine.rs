@@ -1,6 +1,6 @@
 //! Construction: plans, admission, regions.
 
-use crate::admission::{admit, largest_call};
+use crate::admission::{admit, bucket_bytes, largest_call};
 use crate::bridge::Bridge;
 use crate::cast;
 use crate::gather::here;
@@ -14,6 +14,7 @@ use crate::unit::{GradientState, ParameterId, Shard, ShardRegions, Unit, UnitId,
 use crate::update::Updater;
 use crate::workers::Workers;
 use crate::{Error, Result};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use stoker_core::{
     Communicator, DType, Granularity, HostBuffer, OffloadTarget, Optimizer, Partitioner, Place, PlacedParameter, Plan,
@@ -54,7 +55,12 @@ pub struct Engine<B: Bridge> {
     pub(crate) units: Vec<Unit>,
     pub(crate) pool: Pool<B>,
     pub(crate) buckets: Vec<Option<Slab<B::Slab>>>,
-    pub(crate) reduction: Option<Reduction<B::Slab>>,
+    /// Under way, the first one first.
+    pub(crate) reductions: VecDeque<Reduction<B::Slab>>,
+    /// Bytes of buckets that there may be while reductions are under way.
+    pub(crate) bucket_limit: u64,
+    /// Learning rate of the step whose updates may begin in backward.
+    pub(crate) announced: Option<f64>,
     pub(crate) order: Order,
     pub(crate) updater: Option<Updater>,
     pub(crate) workers: Arc<Workers>,
@@ -75,12 +81,13 @@ impl<B: Bridge> Engine<B> {
     ///
     /// # Errors
     /// [`Error::DoesNotFit`] before anything is allocated; what a plugin refuses; ranks whose models differ.
-    pub fn new(settings: Settings, bridge: B, plugins: Plugins, specs: Vec<UnitSpec>) -> Result<Self> {
+    pub fn new(settings: Settings, mut bridge: B, plugins: Plugins, specs: Vec<UnitSpec>) -> Result<Self> {
         let world = if settings.stage == Stage::Zero { 1 } else { plugins.communicator.world() };
         let plans = specs.iter().map(|spec| plan(&plugins, spec, world)).collect::<Result<Vec<_>>>()?;
         let slots = plugins.optimizer.state_slots();
         admit(&settings, &specs, &plans, plugins.target.traits().place, slots)?;
         let largest_call = largest_call(&specs, &plans);
+        let bucket_limit = bucket_bytes(&settings, &specs, &plans);
         agree_on_plans(&plugins, &specs, &plans)?;
 
         let limits = [(Place::Device, settings.device_memory_limit), (Place::Host, settings.host_memory_limit)];
@@ -90,7 +97,7 @@ impl<B: Bridge> Engine<B> {
             .zip(plans)
             .map(|(spec, plan)| {
                 let gradient_dtype = gradient_dtype(&settings, &spec);
-                let regions = allocate_shard(&plugins, &ledger, &spec, &plan, gradient_dtype)?;
+                let regions = allocate_shard(&plugins, &mut bridge, &ledger, &spec, &plan, gradient_dtype)?;
                 let count = plan.parameters.len();
                 let mut rules = spec.rules;
                 rules.resize_with(count, Default::default);
@@ -102,6 +109,7 @@ impl<B: Bridge> Engine<B> {
                     rules,
                     updates: vec![0; count],
                     shard: Shard::Here(regions),
+                    copying: None,
                     version: 0,
                     plan,
                 })
@@ -128,7 +136,9 @@ impl<B: Bridge> Engine<B> {
             ledger,
             units,
             pool,
-            reduction: None,
+            reductions: VecDeque::new(),
+            bucket_limit,
+            announced: None,
             order: Order::default(),
             updater,
             workers,
@@ -157,7 +167,7 @@ impl<B: Bridge> Engine<B> {
             }));
         }
         self.finish_fill(unit)?;
-        self.settle_update(unit)?;
+        self.settle(unit)?;
         let rank = self.plan_rank(unit);
         let pieces = self.units[unit].plan.overlap(rank, &range);
         let ShardRegions { parameters, master, .. } = here(&mut self.units[unit].shard)?;
@@ -313,8 +323,9 @@ fn agree_on_plans(plugins: &Plugins, specs: &[UnitSpec], plans: &[Plan]) -> Resu
     Ok(())
 }
 
-fn allocate_shard(
+fn allocate_shard<B: Bridge>(
     plugins: &Plugins,
+    bridge: &mut B,
     ledger: &Ledger,
     spec: &UnitSpec,
     plan: &Plan,
@@ -328,9 +339,16 @@ fn allocate_shard(
         allotments.push(ledger.allot(place, role, &plan.unit, region.bytes())?);
         Ok(plugins.target.allocate(region)?)
     };
-    let parameters = allocate(Role::Parameters, spec.dtype)?;
+    // What crosses to the device and back.
+    let mut pinned = |mut region: Box<dyn Region>| {
+        if let Some(memory) = region.host() {
+            *memory = bridge.pin(memory.take());
+        }
+        region
+    };
+    let parameters = pinned(allocate(Role::Parameters, spec.dtype)?);
     let master = spec.has_master().then(|| allocate(Role::MasterParameters, DType::F32)).transpose()?;
-    let gradient = spec.trainable.then(|| allocate(Role::Gradients, gradient_dtype)).transpose()?;
+    let gradient = spec.trainable.then(|| allocate(Role::Gradients, gradient_dtype)).transpose()?.map(pinned);
     let slots = plugins.optimizer.state_slots().iter().filter(|_| spec.trainable);
     let state = slots.map(|slot| allocate(Role::OptimizerState, slot.dtype)).collect::<Result<Vec<_>>>()?;
     Ok(ShardRegions { parameters, master, gradient, state, _allotments: allotments })

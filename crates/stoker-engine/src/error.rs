@@ -47,6 +47,24 @@ pub enum Error {
         /// What to change.
         advice: &'static str,
     },
+    /// A gradient is not finite, and units after it have been updated, so that the step cannot be skipped.
+    #[error(
+        "the gradient of `{parameter}` is not finite, and the units after it have been updated with theirs already. What \
+         would help: schedule.update_in_backward = false (such a step is then skipped as a whole), or a lower learning rate"
+    )]
+    CannotSkip {
+        /// Its path.
+        parameter: String,
+    },
+    /// A unit got a gradient after its update.
+    #[error(
+        "unit `{unit}` got another gradient after its update in the same step. Set schedule.update_in_backward = false: it \
+         takes one backward a step"
+    )]
+    UpdatedBefore {
+        /// The unit.
+        unit: String,
+    },
     /// The optimizer panicked on the update thread.
     #[error("the update of unit `{unit}` panicked: {reason}")]
     UpdatePanicked {

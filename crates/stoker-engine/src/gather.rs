@@ -4,7 +4,7 @@ use crate::bridge::Bridge;
 use crate::cast;
 use crate::engine::Engine;
 use crate::ledger::Allotment;
-use crate::residency::{Filling, Residency, Slab, Wanted};
+use crate::residency::{CopySource, Copying, Filling, Residency, Slab, Wanted};
 use crate::settings::Stage;
 use crate::unit::{ParameterId, Shard, ShardRegions, Unit, UnitId};
 use crate::{Error, Result};
@@ -80,8 +80,16 @@ impl<B: Bridge> Engine<B> {
         self.hold(current).calls += 1;
         let mut result = Ok(());
         for unit in upcoming {
-            if !matches!(self.pool.units[unit], Residency::Absent) {
-                continue;
+            // A fill is a collective where there are other ranks: then nothing may depend on this rank's clock.
+            let alone = self.units[unit].plan.world() == 1;
+            match &self.pool.units[unit] {
+                Residency::Absent => {}
+                Residency::Gathered { .. } if alone && !self.is_fresh(unit) => {}
+                Residency::Filling { .. } | Residency::Gathered { .. } => continue,
+            }
+            // What is not needed yet is not waited for.
+            if alone && matches!(&self.units[unit].shard, Shard::Updating(update) if !update.is_ready()) {
+                break;
             }
             let bytes = self.units[unit].slab_bytes();
             if self.pool.filling_bytes() + bytes > self.settings.prefetch_bytes {
@@ -115,7 +123,7 @@ impl<B: Bridge> Engine<B> {
             Residency::Gathered { slab, .. } => self.pool.discard(&self.bridge, slab),
             Residency::Absent => {}
         }
-        self.settle_update(unit)?;
+        self.settle(unit)?;
         let wanted = Wanted {
             unit,
             name: self.units[unit].name(),
@@ -150,14 +158,16 @@ impl<B: Bridge> Engine<B> {
                 }
                 (None, Some(source)) => {
                     let ticket = self.bridge.copy_in(source.take(), &mut slab.buffer)?;
-                    self.pool.units[unit] = Residency::Filling { slab, filling: Filling::FromRegion(ticket), version };
+                    let filling = Filling::Copy(Copying { ticket, source: CopySource::Region });
+                    self.pool.units[unit] = Residency::Filling { slab, filling, version };
                 }
                 (None, None) => {
-                    let allotment = self.stage(unit, dtype, elements)?;
+                    let allotments = vec![self.stage(unit, dtype, elements)?];
                     let staging = HostBuffer::zeros_of(dtype, elements);
                     let staging = here(&mut self.units[unit].shard)?.parameters.read(0, staging)?.wait()?;
                     let ticket = self.bridge.copy_in(staging, &mut slab.buffer)?;
-                    let filling = Filling::FromStaging(ticket, vec![allotment]);
+                    let source = CopySource::Staging { _allotments: allotments };
+                    let filling = Filling::Copy(Copying { ticket, source });
                     self.pool.units[unit] = Residency::Filling { slab, filling, version };
                 }
             }
@@ -190,12 +200,12 @@ impl<B: Bridge> Engine<B> {
         self.moved.between_ranks += self.units[unit].slab_bytes();
         let call = format!("gather {}", self.units[unit].name());
         let exchange = self.plugins.communicator.all_gather(&call, shard, full)?;
-        let filling = Filling::Gather { exchange, in_place, region_lent, _staging: staging };
+        let filling = Filling::Gather { exchange, in_place, region_lent, staging };
         self.pool.units[unit] = Residency::Filling { slab, filling, version };
         Ok(())
     }
 
-    /// Waits until the unit's slab is filled, if it is being filled.
+    /// The unit's slab, if it is being filled, can be used from here on: by the device, which may still be copying to it.
     pub(crate) fn finish_fill(&mut self, unit: UnitId) -> Result<()> {
         let (mut slab, filling, version) = match std::mem::replace(&mut self.pool.units[unit], Residency::Absent) {
             Residency::Filling { slab, filling, version } => (slab, filling, version),
@@ -205,14 +215,11 @@ impl<B: Bridge> Engine<B> {
             }
         };
         match filling {
-            Filling::FromRegion(ticket) => {
-                let source = ticket.wait()?;
-                self.give_back(unit, source)?;
+            Filling::Copy(copying) => {
+                self.bridge.before_use(&mut slab.buffer)?;
+                self.units[unit].copying = Some(copying);
             }
-            Filling::FromStaging(ticket, _allotments) => {
-                ticket.wait()?;
-            }
-            Filling::Gather { exchange, in_place, region_lent, _staging } => {
+            Filling::Gather { exchange, in_place, region_lent, staging } => {
                 let exchanged = exchange.wait()?;
                 if region_lent {
                     self.give_back(unit, exchanged.sent)?;
@@ -222,12 +229,26 @@ impl<B: Bridge> Engine<B> {
                     self.bridge.restore(&mut slab.buffer, exchanged.received);
                 } else {
                     let full = if plan.is_in_order() { exchanged.received } else { plan.gathered(&exchanged.received) };
-                    self.bridge.copy_in(full, &mut slab.buffer)?.wait()?;
+                    let ticket = self.bridge.copy_in(full, &mut slab.buffer)?;
+                    self.bridge.before_use(&mut slab.buffer)?;
+                    let source = CopySource::Staging { _allotments: staging };
+                    self.units[unit].copying = Some(Copying { ticket, source });
                 }
             }
         }
         self.pool.units[unit] = Residency::Gathered { slab, version };
         Ok(())
+    }
+
+    /// Waits until nothing else uses the unit's shard: the device, that copies from it, or an update.
+    pub(crate) fn settle(&mut self, unit: UnitId) -> Result<()> {
+        if let Some(Copying { ticket, source }) = self.units[unit].copying.take() {
+            let memory = ticket.wait()?;
+            if let CopySource::Region = source {
+                self.give_back(unit, memory)?;
+            }
+        }
+        self.settle_update(unit)
     }
 
     /// Puts the parameter region's own memory back.
@@ -252,7 +273,7 @@ impl<B: Bridge> Engine<B> {
         self.alive()?;
         self.at("export", unit);
         let range = self.parameter_range(unit, parameter)?;
-        self.settle_update(unit)?;
+        self.settle(unit)?;
         if here(&mut self.units[unit].shard)?.master.is_some() {
             let full = self.gather_master(unit)?;
             return Ok(HostBuffer::from_slice(&full.as_slice::<f32>()[range]));

@@ -14,10 +14,11 @@ use stoker_core::communicator::Exchanged;
 use stoker_core::{HostBuffer, Place, Role, Ticket};
 
 /// [Note: Buckets] A unit's bucket is its flat gradient on the device. At stages 2 and 3 it lives from the unit's first
-/// gradient to the end of its reduction, so at most two units have one: the unit whose backward runs, and the one whose
-/// reduction is in flight. A reduction is cut in pieces of at most `bucket_bytes`; each piece holds the same part of
-/// every rank's shard, so the counts are equal, and since sums are taken element by element in the order of the ranks,
-/// the cut does not change a bit of the result.
+/// gradient to the end of its reduction. Among several ranks one reduction is in flight, so at most two units have a
+/// bucket; a rank alone, whose reductions are copies, has as many under way as fit in the bytes of the two largest. A
+/// reduction is cut in pieces of at most `bucket_bytes`; each piece holds the same part of every rank's shard, so the
+/// counts are equal, and since sums are taken element by element in the order of the ranks, the cut does not change a bit
+/// of the result.
 #[derive(Debug)]
 pub(crate) struct Reduction<S> {
     unit: UnitId,
@@ -29,10 +30,23 @@ pub(crate) struct Reduction<S> {
 enum Source {
     /// The bucket's own memory.
     Lent(HostBuffer),
+    /// On its way to the gradient region's own memory.
+    ToRegion(Ticket<HostBuffer>),
     /// On its way to a staging buffer.
-    CopyingOut(Ticket<HostBuffer>, Allotment),
+    ToStaging(Ticket<HostBuffer>, Allotment),
     /// All in one piece, already with the communicator.
     Scattering { exchange: Ticket<Exchanged>, lent: bool, _staging: Vec<Allotment> },
+}
+
+impl Source {
+    /// Whether finishing it takes no waiting: what was lent is at hand, and a collective is left to its time.
+    fn is_ready(&self) -> bool {
+        match self {
+            Self::ToRegion(ticket) | Self::ToStaging(ticket, _) => ticket.is_ready(),
+            Self::Lent(_) => true,
+            Self::Scattering { .. } => false,
+        }
+    }
 }
 
 impl<B: Bridge> Engine<B> {
@@ -64,8 +78,11 @@ impl<B: Bridge> Engine<B> {
     }
 
     fn new_bucket(&mut self, unit: UnitId) -> Result<Slab<B::Slab>> {
-        let Unit { plan, gradient_dtype, .. } = &self.units[unit];
         let bytes = self.units[unit].bucket_bytes();
+        while self.ledger.now(Place::Device, Role::GradientBucket) + bytes > self.bucket_limit
+            && self.finish_first_reduction()?
+        {}
+        let Unit { plan, gradient_dtype, .. } = &self.units[unit];
         let allotment = self.ledger.allot(Place::Device, Role::GradientBucket, &plan.unit, bytes)?;
         let buffer = self.bridge.allocate(*gradient_dtype, plan.elements)?;
         Ok(Slab::new(buffer, *gradient_dtype, plan.elements, allotment))
@@ -85,6 +102,7 @@ impl<B: Bridge> Engine<B> {
             self.hold(unit).in_backward = true;
             return self.gather(unit, true);
         }
+        self.finish_ready_reductions()?;
         if self.settings.overlap { self.fetch_ahead(unit) } else { Ok(()) }
     }
 
@@ -103,17 +121,26 @@ impl<B: Bridge> Engine<B> {
         }
         self.hold(unit).until_backward = false;
         if self.settings.stage >= Stage::Two && self.units[unit].trainable {
-            // Also without a gradient of its own: another rank may have one.
-            self.finish_reduction()?;
-            if self.plugins.communicator.world() > 1 || !self.units[unit].gradient.bucket_is_empty() {
+            if self.plugins.communicator.world() > 1 {
+                // Also without a gradient of its own: another rank may have one.
+                self.finish_reductions()?;
                 self.start_reduction(unit)?;
+            } else if !self.units[unit].gradient.bucket_is_empty() {
+                self.start_reduction(unit)?;
+                if !self.settings.overlap {
+                    self.finish_reductions()?;
+                }
             }
         }
         Ok(())
     }
 
-    /// Starts reducing the unit's bucket (zeros if it has none). One reduction is in flight at most.
+    /// Starts reducing the unit's bucket (zeros if it has none).
     pub(crate) fn start_reduction(&mut self, unit: UnitId) -> Result<()> {
+        while self.reductions.iter().any(|reduction| reduction.unit == unit) {
+            self.finish_first_reduction()?;
+        }
+        self.check_not_updated(unit)?;
         let mut bucket = match self.buckets[unit].take() {
             Some(bucket) => bucket,
             None => self.new_bucket(unit)?,
@@ -121,20 +148,46 @@ impl<B: Bridge> Engine<B> {
         self.units[unit].gradient.in_bucket.fill(false);
         let Unit { gradient_dtype, .. } = self.units[unit];
         let elements = self.units[unit].plan.elements;
+        self.sum_on_device(unit, &bucket)?;
         self.moved.from_device += self.units[unit].bucket_bytes();
         let source = match self.bridge.lend(&mut bucket.buffer) {
             Some(memory) if self.pieces(unit) == 1 && self.is_reduced_in_order(unit) => {
                 self.start_scatter(unit, memory, true, Vec::new())?
             }
             Some(memory) => Source::Lent(memory),
-            None => {
-                let allotment = self.stage(unit, gradient_dtype, elements)?;
-                let staging = HostBuffer::zeros_of(gradient_dtype, elements);
-                Source::CopyingOut(self.bridge.copy_out(&bucket.buffer, 0..elements, staging)?, allotment)
-            }
+            None => match self.empty_region(unit)? {
+                Some(region) => Source::ToRegion(self.bridge.copy_out(&bucket.buffer, 0..elements, region)?),
+                None => {
+                    let allotment = self.stage(unit, gradient_dtype, elements)?;
+                    let staging = HostBuffer::zeros_of(gradient_dtype, elements);
+                    Source::ToStaging(self.bridge.copy_out(&bucket.buffer, 0..elements, staging)?, allotment)
+                }
+            },
         };
-        self.reduction = Some(Reduction { unit, bucket, source });
+        self.reductions.push_back(Reduction { unit, bucket, source });
         Ok(())
+    }
+
+    /// Lets the device sum the squares of the bucket, if that will be the whole gradient of the step.
+    fn sum_on_device(&mut self, unit: UnitId, bucket: &Slab<B::Slab>) -> Result<()> {
+        let state = &self.units[unit].gradient;
+        self.units[unit].gradient.sums_of_squares = if self.plugins.communicator.world() == 1 && !state.region_filled {
+            let ranges: Vec<_> = self.units[unit].plan.parameters.iter().map(|placed| placed.range.clone()).collect();
+            self.bridge.sums_of_squares(&bucket.buffer, &ranges)?
+        } else {
+            None
+        };
+        Ok(())
+    }
+
+    /// The gradient region's own memory, if the bucket can be copied there as it is.
+    fn empty_region(&mut self, unit: UnitId) -> Result<Option<HostBuffer>> {
+        if self.plugins.communicator.world() > 1 || self.units[unit].gradient.region_filled {
+            return Ok(None);
+        }
+        self.settle_update(unit)?;
+        let gradient = &mut here(&mut self.units[unit].shard)?.gradient;
+        Ok(gradient.as_mut().and_then(|region| region.host()).map(HostBuffer::take))
     }
 
     /// Whether the bucket can be handed to one reduce-scatter as it is.
@@ -170,9 +223,23 @@ impl<B: Bridge> Engine<B> {
         Ok(Source::Scattering { exchange, lent, _staging: staging })
     }
 
-    /// Waits for the reduction in flight, if there is one, and adds its result to the gradient region.
-    pub(crate) fn finish_reduction(&mut self) -> Result<()> {
-        let Some(Reduction { unit, mut bucket, source }) = self.reduction.take() else { return Ok(()) };
+    /// Finishes the reductions that need not be waited for.
+    fn finish_ready_reductions(&mut self) -> Result<()> {
+        while self.reductions.front().is_some_and(|first| first.source.is_ready()) {
+            self.finish_first_reduction()?;
+        }
+        Ok(())
+    }
+
+    /// Waits for all reductions in flight.
+    pub(crate) fn finish_reductions(&mut self) -> Result<()> {
+        while self.finish_first_reduction()? {}
+        Ok(())
+    }
+
+    /// Waits for the reduction that was started first, and adds its result to the gradient region. False if there is none.
+    fn finish_first_reduction(&mut self) -> Result<bool> {
+        let Some(Reduction { unit, mut bucket, source }) = self.reductions.pop_front() else { return Ok(false) };
         self.settle_update(unit)?;
         match source {
             Source::Scattering { exchange, lent, _staging } => {
@@ -186,14 +253,23 @@ impl<B: Bridge> Engine<B> {
                 let memory = self.reduce_pieces(unit, memory)?;
                 self.bridge.restore(&mut bucket.buffer, memory);
             }
-            Source::CopyingOut(ticket, _allotment) => {
+            Source::ToRegion(ticket) => {
+                let memory = ticket.wait()?;
+                let gradient = &mut here(&mut self.units[unit].shard)?.gradient;
+                if let Some(place) = gradient.as_mut().and_then(|region| region.host()) {
+                    *place = memory;
+                }
+            }
+            Source::ToStaging(ticket, _allotment) => {
                 let full = ticket.wait()?;
                 self.reduce_pieces(unit, full)?;
             }
         }
         self.units[unit].gradient.region_filled = true;
         // The bucket is dropped: the next unit has another size, and its zeros must be fresh.
-        Ok(())
+        drop(bucket);
+        self.update_in_backward(unit)?;
+        Ok(true)
     }
 
     /// Reduces a whole flat gradient piece by piece; gives the memory back.

@@ -13,6 +13,7 @@
 //! | `gradients` | gradients land in the unit's bucket; reduce-scatter to the shard |
 //! | `agree` | which gradients arrived on any rank, their norm, and whether they are finite |
 //! | `step` | reduce what is left, decide (one number), update |
+//! | `early` | updates that begin in backward |
 //! | `loss_scale` | how gradients are kept in the range of f16 |
 //! | `update` | a unit's update, in place, inline or on the update thread |
 //! | `cast` | buffers from one type to another |
@@ -32,6 +33,7 @@ mod admission;
 mod agree;
 mod bridge;
 mod cast;
+mod early;
 mod engine;
 mod error;
 mod gather;

@@ -20,13 +20,27 @@ pub(crate) enum Residency<S> {
 /// What is in flight towards a slab.
 #[derive(Debug)]
 pub(crate) enum Filling {
-    /// The device copies from the parameter region's own memory.
-    FromRegion(Ticket<HostBuffer>),
+    /// The device copies.
+    Copy(Copying),
     /// Ranks exchange shards. `in_place`: the result is the slab's own memory. `region_lent`: what was sent is the
     /// parameter region's own memory.
-    Gather { exchange: Ticket<Exchanged>, in_place: bool, region_lent: bool, _staging: Vec<Allotment> },
-    /// The device copies from a staging buffer.
-    FromStaging(Ticket<HostBuffer>, Vec<Allotment>),
+    Gather { exchange: Ticket<Exchanged>, in_place: bool, region_lent: bool, staging: Vec<Allotment> },
+}
+
+/// A copy to a slab, which the computation may use before the host has the source back.
+#[derive(Debug)]
+pub(crate) struct Copying {
+    pub(crate) ticket: Ticket<HostBuffer>,
+    pub(crate) source: CopySource,
+}
+
+/// What the device copies from.
+#[derive(Debug)]
+pub(crate) enum CopySource {
+    /// The parameter region's own memory.
+    Region,
+    /// A staging buffer.
+    Staging { _allotments: Vec<Allotment> },
 }
 
 /// A device buffer and its entry in the books.

@@ -86,6 +86,10 @@ pub struct Settings {
     /// Whether updates run on a thread of their own and units are fetched ahead. Off, everything happens in the plain
     /// order; the results are the same bit for bit.
     pub overlap: bool,
+    /// Whether a unit is updated as soon as its gradient is complete, where nothing of the whole model is needed for that: see
+    /// [Note: Updates in backward](crate::Engine::announce_step). A step that has a gradient that is not finite is an
+    /// error then.
+    pub update_in_backward: bool,
     /// Bytes of slabs at stage 3; at least the largest unit.
     pub pool_bytes: u64,
     /// Bytes of units that may be on their way ahead of their use.
@@ -119,6 +123,7 @@ impl Default for Settings {
         Self {
             stage: Stage::Three,
             overlap: true,
+            update_in_backward: false,
             pool_bytes: 256 << 20,
             prefetch_bytes: 64 << 20,
             bucket_bytes: 64 << 20,

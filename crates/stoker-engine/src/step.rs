@@ -4,7 +4,7 @@ use crate::agree::NotFinite;
 use crate::bridge::Bridge;
 use crate::engine::Engine;
 use crate::settings::{Clipping, DynamicLossScale, LossScale};
-use crate::unit::{Shard, UnitId};
+use crate::unit::{Shard, Unit, UnitId};
 use crate::update::Job;
 use crate::{Error, Result};
 use stoker_core::{DType, Segment, StepContext};
@@ -48,7 +48,8 @@ impl<B: Bridge> Engine<B> {
     pub fn step(&mut self, learning_rate: f64, micro_batches: u32) -> Result<StepReport> {
         self.alive()?;
         self.phase = "step";
-        self.finish_reduction()?;
+        self.check_announced(learning_rate, micro_batches)?;
+        self.finish_reductions()?;
         // Ranks that scale by other numbers would part without a word: the collective's name makes them notice.
         let what = format!("gradients of {micro_batches} micro-batches for learning rate {learning_rate:e}");
         let gradients = self.agree_on_gradients(&what)?;
@@ -57,13 +58,17 @@ impl<B: Bridge> Engine<B> {
         let scale = 1.0 / (world as f64 * f64::from(micro_batches.max(1)) * loss_scale);
         let gradient_norm = gradients.sum_of_squares.sqrt() * scale;
         let outcome = if gradients.not_finite.is_none() { Outcome::Updated } else { Outcome::Skipped };
-        if let Some(not_finite) = &gradients.not_finite {
-            self.skip(not_finite, gradient_norm)?;
+        if let Some(not_finite) = gradients.not_finite {
+            if self.announced.is_some() {
+                return Err(Error::CannotSkip { parameter: not_finite.parameter });
+            }
+            self.skip(&not_finite, gradient_norm)?;
         } else {
             self.updates += 1;
             self.consecutive_skips = 0;
             self.update_all(learning_rate, self.settings.clipping.context(scale, gradient_norm))?;
         }
+        self.announced = None;
         self.scaler.step(outcome == Outcome::Skipped);
         for unit in 0..self.units.len() {
             self.units[unit].gradient.next_step();
@@ -120,24 +125,32 @@ impl<B: Bridge> Engine<B> {
     /// Updates the units in the order in which the next forward will want them.
     fn update_all(&mut self, learning_rate: f64, context: StepContext) -> Result<()> {
         let mut units = self.order_of_next_forward();
-        units.retain(|&unit| self.units[unit].trainable && self.units[unit].gradient.arrived.contains(&true));
-        for unit in units {
-            // A fetch ahead still has the shard; its slab will be stale.
-            self.finish_fill(unit)?;
-            self.units[unit].count_update();
-            let segments = self.segments(unit, learning_rate);
-            let Shard::Here(regions) = std::mem::replace(&mut self.units[unit].shard, Shard::Lost) else {
-                return Err(Error::Stopped("a shard was used while its update runs".to_owned()));
-            };
-            let name = self.units[unit].name().to_owned();
-            let optimizer = self.plugins.optimizer.clone();
-            let job = Job { unit: name, regions, segments, context, optimizer };
-            self.units[unit].shard = match &self.updater {
-                Some(updater) => Shard::Updating(updater.submit(job)),
-                None => Shard::Here(self.workers.run(|| job.run())?),
-            };
-            self.units[unit].version += 1;
-        }
+        units.retain(|&unit| {
+            let Unit { trainable, gradient, .. } = &self.units[unit];
+            *trainable && !gradient.updated && gradient.arrived.contains(&true)
+        });
+        units.into_iter().try_for_each(|unit| self.submit_update(unit, learning_rate, context))
+    }
+
+    /// Begins the unit's update.
+    pub(crate) fn submit_update(&mut self, unit: UnitId, learning_rate: f64, context: StepContext) -> Result<()> {
+        // A fetch ahead still has the shard; its slab will be stale.
+        self.finish_fill(unit)?;
+        self.settle(unit)?;
+        self.units[unit].count_update();
+        let segments = self.segments(unit, learning_rate);
+        let Shard::Here(regions) = std::mem::replace(&mut self.units[unit].shard, Shard::Lost) else {
+            return Err(Error::Stopped("a shard was used while its update runs".to_owned()));
+        };
+        let name = self.units[unit].name().to_owned();
+        let optimizer = self.plugins.optimizer.clone();
+        let job = Job { unit: name, regions, segments, context, optimizer };
+        self.units[unit].shard = match &self.updater {
+            Some(updater) => Shard::Updating(updater.submit(job)),
+            None => Shard::Here(self.workers.run(|| job.run())?),
+        };
+        self.units[unit].version += 1;
+        self.units[unit].gradient.updated = true;
         Ok(())
     }
 
@@ -182,10 +195,10 @@ impl<B: Bridge> Engine<B> {
     /// What any of them failed with.
     pub fn flush(&mut self) -> Result<()> {
         self.alive()?;
-        self.finish_reduction()?;
+        self.finish_reductions()?;
         for unit in 0..self.units.len() {
             self.finish_fill(unit)?;
-            self.settle_update(unit)?;
+            self.settle(unit)?;
         }
         Ok(())
     }
@@ -194,7 +207,7 @@ impl<B: Bridge> Engine<B> {
 impl Clipping {
     /// How the accumulated gradient becomes the one that is updated with. `scale` makes it the mean gradient, whose norm
     /// is `norm`.
-    fn context(self, scale: f64, norm: f64) -> StepContext {
+    pub(crate) fn context(self, scale: f64, norm: f64) -> StepContext {
         match self {
             Clipping::None => StepContext::scaled(scale as f32),
             // PyTorch's `clip_grad_norm_` adds 1e-6, and so does who compares with it.

@@ -1,6 +1,7 @@
 //! One unit: what it is, and the state of its shard.
 
 use crate::ledger::Allotment;
+use crate::residency::Copying;
 use stoker_core::{DType, ParameterSpec, Plan, Region, Ticket};
 
 /// Number of a unit, in the order of the model.
@@ -95,6 +96,10 @@ pub(crate) struct GradientState {
     pub(crate) in_bucket: Vec<bool>,
     /// Whether the gradient region holds something of this step.
     pub(crate) region_filled: bool,
+    /// Sums of the squares of every parameter's gradient in the region, where they are known without reading it.
+    pub(crate) sums_of_squares: Option<Ticket<Vec<f64>>>,
+    /// Whether the unit's update of this step was submitted already.
+    pub(crate) updated: bool,
 }
 
 impl GradientState {
@@ -123,6 +128,8 @@ pub(crate) struct Unit {
     /// Updates that each parameter has had.
     pub(crate) updates: Vec<u64>,
     pub(crate) shard: Shard,
+    /// What the device may still be reading of the parameters, or of a copy of them.
+    pub(crate) copying: Option<Copying>,
     pub(crate) gradient: GradientState,
     /// Number of updates submitted: a slab of another version is stale.
     pub(crate) version: u64,

@@ -7,6 +7,7 @@ use crate::{Error, Result};
 use std::fmt::Debug;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -106,21 +107,22 @@ type Answer = Result<ShardRegions>;
 /// The thread that updates units in the background, in the order in which they were submitted.
 #[derive(Debug)]
 pub(crate) struct Updater {
-    jobs: Option<Sender<(Job, Sender<Answer>)>>,
+    jobs: Option<Sender<(Job, Sender<Answer>, Arc<AtomicBool>)>>,
     thread: Option<JoinHandle<()>>,
     timeout: Duration,
 }
 
 impl Updater {
     pub(crate) fn start(rank: usize, workers: Arc<Workers>, timeout: Duration) -> Result<Self> {
-        let (jobs, queue) = channel::<(Job, Sender<Answer>)>();
+        let (jobs, queue) = channel::<(Job, Sender<Answer>, Arc<AtomicBool>)>();
         let name = format!("update-{rank}");
         let thread = std::thread::Builder::new()
             .name(name.clone())
             .spawn(move || {
-                for (job, answer) in queue {
+                for (job, answer, done) in queue {
                     // A receiver that is gone has given up the unit.
                     let _ = answer.send(workers.run(|| job.run()));
+                    done.store(true, Ordering::Release);
                 }
             })
             .map_err(|source| Error::Thread { name, source })?;
@@ -130,11 +132,12 @@ impl Updater {
     pub(crate) fn submit(&self, job: Job) -> Ticket<ShardRegions> {
         let (sender, answer) = channel();
         let unit = job.unit.clone();
+        let done = Arc::new(AtomicBool::new(false));
         if let Some(jobs) = &self.jobs {
             // If the thread is gone the answer's sender is dropped, and `wait` says so.
-            let _ = jobs.send((job, sender));
+            let _ = jobs.send((job, sender, done.clone()));
         }
-        Ticket::pending(Pending { unit, answer, timeout: self.timeout })
+        Ticket::pending(Pending { unit, answer, done, timeout: self.timeout })
     }
 }
 
@@ -151,6 +154,8 @@ impl Drop for Updater {
 struct Pending {
     unit: String,
     answer: Receiver<Answer>,
+    /// Whether the answer was sent; a receiver cannot be peeked at.
+    done: Arc<AtomicBool>,
     timeout: Duration,
 }
 
@@ -178,7 +183,6 @@ impl Completion<ShardRegions> for Pending {
     }
 
     fn is_ready(&self) -> bool {
-        // A receiver cannot be peeked at without taking the answer; "not yet" is always a correct answer.
-        false
+        self.done.load(Ordering::Acquire)
     }
 }

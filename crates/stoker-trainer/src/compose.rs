@@ -66,6 +66,7 @@ fn engine(settings: &Settings) -> Result<stoker_engine::Settings> {
     Ok(stoker_engine::Settings {
         stage,
         overlap: schedule.overlap,
+        update_in_backward: schedule.update_in_backward,
         pool_bytes: schedule.pool_bytes,
         prefetch_bytes: schedule.prefetch_bytes,
         bucket_bytes: schedule.bucket_bytes,

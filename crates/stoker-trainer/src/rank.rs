@@ -165,6 +165,9 @@ impl Rank {
         mut loss: impl FnMut(B) -> Tensor<1>,
     ) -> Result<Step> {
         let learning_rate = self.learning_rate()?;
+        if self.settings.train.accumulation == 1 {
+            self.burn.announce_step(learning_rate)?;
+        }
         let (mut sum, mut count) = (0.0, 0u32);
         for batch in micro_batches {
             let batch = batch.inspect_err(|error| self.burn.give_up(&error.chain()))?;

@@ -87,6 +87,10 @@ impl Bridge for FlexBridge {
         Ok(Ticket::ready(source))
     }
 
+    fn before_use(&mut self, _slab: &mut FlexSlab) -> Result<()> {
+        Ok(())
+    }
+
     fn copy_out(&mut self, slab: &FlexSlab, range: Range<usize>, mut into: HostBuffer) -> Result<Ticket<HostBuffer>> {
         into.as_mut_bytes().copy_from_slice(slab.bytes(&range));
         Ok(Ticket::ready(into))

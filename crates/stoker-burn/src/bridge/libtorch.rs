@@ -1,23 +1,40 @@
 //! LibTorch, on the CPU or a GPU: slabs are libtorch's own tensors, so views of a slab outlive anything.
 
+use super::cuda::Cuda;
 use super::misfit;
 use burn::tensor::Shape;
 use burn_tch::TchTensor;
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 use stoker_core::{DType, Error, HostBuffer, Result, Ticket};
+use stoker_cuda::Mark;
 use stoker_engine::{Bridge, Landing};
 
-/// The bridge of the LibTorch backend. Copies are done when they return.
+/// The bridge of the LibTorch backend. On the CPU copies are done when they return; on a GPU they run on streams.
 #[derive(Debug)]
 pub(crate) struct LibTorchBridge {
     device: tch::Device,
+    cuda: Option<Cuda>,
 }
 
 impl LibTorchBridge {
-    /// Of slabs on a LibTorch device of Burn's.
-    pub(crate) fn new(device: tch::Device) -> Self {
-        Self { device }
+    /// Of slabs on a LibTorch device of Burn's. A GPU is waited for no longer than `timeout`, and made as small as
+    /// `memory_limit`.
+    ///
+    /// # Errors
+    /// What the driver fails with.
+    pub(crate) fn new(device: tch::Device, timeout: Duration, memory_limit: Option<u64>) -> Result<Self> {
+        let cuda = match device {
+            tch::Device::Cuda(ordinal) => Some(Cuda::open(ordinal, timeout, memory_limit)?),
+            _ => None,
+        };
+        Ok(Self { device, cuda })
+    }
+
+    /// Bytes of the device that nobody has, where there is a limit to them.
+    pub(crate) fn free_bytes(&self) -> Result<Option<u64>> {
+        self.cuda.as_ref().map(Cuda::free_bytes).transpose()
     }
 }
 
@@ -26,6 +43,8 @@ impl LibTorchBridge {
 pub(crate) struct LibTorchSlab {
     tensor: TchTensor,
     dtype: DType,
+    /// The end of the last copy to it, until the computation was told of it.
+    filled: Option<Mark>,
 }
 
 impl LibTorchSlab {
@@ -41,7 +60,7 @@ impl LibTorchSlab {
     }
 }
 
-fn failed(doing: &'static str) -> impl Fn(tch::TchError) -> Error {
+pub(super) fn failed(doing: &'static str) -> impl Fn(tch::TchError) -> Error {
     move |source| Error::Plugin { plugin: "libtorch".to_owned(), doing: doing.to_owned(), source: source.into() }
 }
 
@@ -64,7 +83,8 @@ impl Bridge for LibTorchBridge {
 
     fn allocate(&mut self, dtype: DType, elements: usize) -> Result<LibTorchSlab> {
         let zeros = tch::Tensor::f_zeros([elements as i64], (kind(dtype), self.device));
-        Ok(LibTorchSlab { tensor: TchTensor::new(zeros.map_err(failed("allocating a slab"))?), dtype })
+        let tensor = TchTensor::new(zeros.map_err(failed("allocating a slab"))?);
+        Ok(LibTorchSlab { tensor, dtype, filled: None })
     }
 
     fn is_shared(&self, slab: &LibTorchSlab) -> bool {
@@ -79,11 +99,25 @@ impl Bridge for LibTorchBridge {
     fn restore(&mut self, _slab: &mut LibTorchSlab, _memory: HostBuffer) {}
 
     fn copy_in(&mut self, source: HostBuffer, slab: &mut LibTorchSlab) -> Result<Ticket<HostBuffer>> {
+        let target = narrow(&slab.tensor.tensor, &(0..source.len()))?;
+        if let Some(cuda) = &self.cuda {
+            let (ticket, mark) = cuda.copy_in(source, &target)?;
+            slab.filled = Some(mark);
+            return Ok(ticket);
+        }
+        let mut target = target;
         let shape = [source.len() as i64];
         let values = tch::Tensor::f_from_data_size(source.as_bytes(), &shape, kind(source.dtype()));
         let values = values.map_err(failed("reading a host buffer"))?;
-        narrow(&slab.tensor.tensor, &(0..source.len()))?.f_copy_(&values).map_err(failed("filling a slab"))?;
+        target.f_copy_(&values).map_err(failed("filling a slab"))?;
         Ok(Ticket::ready(source))
+    }
+
+    fn before_use(&mut self, slab: &mut LibTorchSlab) -> Result<()> {
+        match slab.filled.take() {
+            Some(mark) => Ok(mark.before_computation()?),
+            None => Ok(()),
+        }
     }
 
     fn copy_out(
@@ -94,7 +128,9 @@ impl Bridge for LibTorchBridge {
     ) -> Result<Ticket<HostBuffer>> {
         let elements = range.len();
         let values = narrow(&slab.tensor.tensor, &range)?;
-        let values = values.f_to_device(tch::Device::Cpu).map_err(failed("copying a slab to the host"))?;
+        if let Some(cuda) = &self.cuda {
+            return cuda.copy_out(values, into);
+        }
         values.f_copy_data_u8(into.as_mut_bytes(), elements).map_err(failed("reading a slab"))?;
         Ok(Ticket::ready(into))
     }
@@ -118,11 +154,33 @@ impl Bridge for LibTorchBridge {
                 drop(target.f_add_(&flat).map_err(failed("adding a gradient"))?);
             }
         }
-        // The CPU has the answer at once.
-        if flat.numel() == 0 {
+        // The CPU has the answer at once; a GPU would have to be waited for.
+        if flat.numel() == 0 || self.cuda.is_some() {
             return Ok(true);
         }
         let finite = flat.f_isfinite().and_then(|finite| finite.f_all()).map_err(failed("checking a gradient"))?;
         finite.f_int64_value(&[]).map(|finite| finite != 0).map_err(failed("checking a gradient"))
+    }
+
+    fn sums_of_squares(&mut self, slab: &LibTorchSlab, ranges: &[Range<usize>]) -> Result<Option<Ticket<Vec<f64>>>> {
+        let Some(cuda) = &mut self.cuda else { return Ok(None) };
+        let norm = |range: &Range<usize>| {
+            // In f32 whatever the elements are, and without a copy of them in it.
+            let norm = narrow(&slab.tensor.tensor, range)?.f_norm_scalaropt_dtype(2.0, tch::Kind::Float);
+            norm.map_err(failed("taking the norm of a gradient"))
+        };
+        let norms = ranges.iter().map(norm).collect::<Result<Vec<_>>>()?;
+        if norms.is_empty() {
+            return Ok(Some(Ticket::ready(Vec::new())));
+        }
+        let norms = tch::Tensor::f_stack(&norms, 0).map_err(failed("collecting norms"))?;
+        cuda.squares(norms).map(Some)
+    }
+
+    fn pin(&mut self, memory: HostBuffer) -> HostBuffer {
+        match &mut self.cuda {
+            Some(cuda) => cuda.pin(memory),
+            None => memory,
+        }
     }
 }

@@ -1,5 +1,7 @@
 //! How bytes move between host memory and the buffers of a Burn backend: one file per backend.
 
+#[cfg(feature = "libtorch")]
+mod cuda;
 pub(crate) mod flex;
 #[cfg(feature = "libtorch")]
 pub(crate) mod libtorch;

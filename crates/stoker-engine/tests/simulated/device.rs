@@ -3,8 +3,9 @@
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
 use stoker_core::half::{bf16, f16};
-use stoker_core::{Completion, DType, HostBuffer, Result, Ticket};
+use stoker_core::{Completion, DType, HostBuffer, HostMemory, Result, Ticket};
 use stoker_engine::{Bridge, Landing};
+use stoker_kernels::norm::sum_of_squares;
 use stoker_testkit::values;
 
 /// Device memory: clones stand for views that a graph holds.
@@ -16,10 +17,32 @@ pub(crate) struct SimulatedDevice {
     pub(crate) seed: u64,
     /// Whether the host can address the memory after all (as on a CPU backend).
     pub(crate) lends: bool,
+    /// Whether it sums squares itself.
+    pub(crate) sums: bool,
 }
 
 #[derive(Debug)]
-pub(crate) struct SimulatedSlab(pub(crate) Memory);
+pub(crate) struct SimulatedSlab {
+    pub(crate) memory: Memory,
+    /// The last copy to it.
+    incoming: Option<Arc<Mutex<CopyIn>>>,
+}
+
+/// A copy to a slab, which happens when the computation is told to wait for it, or when its ticket is waited for.
+#[derive(Debug)]
+struct CopyIn {
+    source: HostBuffer,
+    /// Until it is done.
+    target: Option<Memory>,
+}
+
+impl CopyIn {
+    fn finish(&mut self) {
+        if let Some(target) = self.target.take() {
+            target.lock().unwrap().copy_elements(0, &self.source, 0..self.source.len());
+        }
+    }
+}
 
 impl SimulatedDevice {
     fn late(&mut self) -> bool {
@@ -62,31 +85,44 @@ impl Bridge for SimulatedDevice {
     type Gradient = Vec<f32>;
 
     fn allocate(&mut self, dtype: DType, elements: usize) -> Result<SimulatedSlab> {
-        Ok(SimulatedSlab(Arc::new(Mutex::new(HostBuffer::zeros_of(dtype, elements)))))
+        let memory = Arc::new(Mutex::new(HostBuffer::zeros_of(dtype, elements)));
+        Ok(SimulatedSlab { memory, incoming: None })
     }
 
     fn is_shared(&self, slab: &SimulatedSlab) -> bool {
-        Arc::strong_count(&slab.0) > 1
+        Arc::strong_count(&slab.memory) > 1
     }
 
     fn lend(&mut self, slab: &mut SimulatedSlab) -> Option<HostBuffer> {
-        (self.lends && !self.is_shared(slab)).then(|| slab.0.lock().unwrap().take())
+        (self.lends && !self.is_shared(slab)).then(|| slab.memory.lock().unwrap().take())
     }
 
     fn restore(&mut self, slab: &mut SimulatedSlab, memory: HostBuffer) {
-        *slab.0.lock().unwrap() = memory;
+        *slab.memory.lock().unwrap() = memory;
     }
 
     fn copy_in(&mut self, source: HostBuffer, slab: &mut SimulatedSlab) -> Result<Ticket<HostBuffer>> {
+        assert!(slab.incoming.is_none(), "a slab was overwritten before it was used");
         assert!(!self.is_shared(slab), "a slab that the graph uses was overwritten");
-        let target = slab.0.clone();
         // All ones are NaN in every type.
-        target.lock().unwrap().as_mut_bytes().fill(0xff);
-        let copy = move || {
-            target.lock().unwrap().copy_elements(0, &source, 0..source.len());
-            source
-        };
-        Ok(if self.late() { Ticket::pending(Late(copy)) } else { Ticket::ready(copy()) })
+        slab.memory.lock().unwrap().as_mut_bytes().fill(0xff);
+        let copy = Arc::new(Mutex::new(CopyIn { source, target: Some(slab.memory.clone()) }));
+        if !self.late() {
+            copy.lock().unwrap().finish();
+        }
+        slab.incoming = Some(copy.clone());
+        Ok(Ticket::pending(Late(move || {
+            let mut copy = copy.lock().unwrap();
+            copy.finish();
+            copy.source.take()
+        })))
+    }
+
+    fn before_use(&mut self, slab: &mut SimulatedSlab) -> Result<()> {
+        if let Some(copy) = slab.incoming.take() {
+            copy.lock().unwrap().finish();
+        }
+        Ok(())
     }
 
     fn copy_out(
@@ -95,7 +131,7 @@ impl Bridge for SimulatedDevice {
         range: Range<usize>,
         mut into: HostBuffer,
     ) -> Result<Ticket<HostBuffer>> {
-        let source = slab.0.clone();
+        let source = slab.memory.clone();
         let copy = move || {
             into.copy_elements(0, &source.lock().unwrap(), range);
             into
@@ -110,11 +146,39 @@ impl Bridge for SimulatedDevice {
         range: Range<usize>,
         landing: Landing,
     ) -> Result<bool> {
-        let mut memory = slab.0.lock().unwrap();
+        let mut memory = slab.memory.lock().unwrap();
         let old = numbers(&memory);
         for (at, value) in range.zip(&gradient) {
             set(&mut memory, at, if landing == Landing::Add { old[at] + value } else { *value });
         }
         Ok(gradient.iter().all(|value| value.is_finite()))
+    }
+
+    fn sums_of_squares(&mut self, slab: &SimulatedSlab, ranges: &[Range<usize>]) -> Result<Option<Ticket<Vec<f64>>>> {
+        if !self.sums {
+            return Ok(None);
+        }
+        let values = numbers(&slab.memory.lock().unwrap());
+        let sums: Vec<f64> = ranges.iter().map(|range| sum_of_squares(&values[range.clone()])).collect();
+        Ok(Some(Ticket::pending(Late(move || sums))))
+    }
+
+    fn pin(&mut self, memory: HostBuffer) -> HostBuffer {
+        let words = vec![u64::MAX; memory.bytes().div_ceil(8)];
+        memory.moved_to(Box::new(Pinned(words))).unwrap()
+    }
+}
+
+/// Memory of another kind, as pinned memory is.
+#[derive(Debug)]
+struct Pinned(Vec<u64>);
+
+impl HostMemory for Pinned {
+    fn words(&self) -> &[u64] {
+        &self.0
+    }
+
+    fn words_mut(&mut self) -> &mut [u64] {
+        &mut self.0
     }
 }

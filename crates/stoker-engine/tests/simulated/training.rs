@@ -63,7 +63,7 @@ impl Run {
     }
 
     pub(crate) fn engine(&self, plugins: Plugins) -> Result<Engine<SimulatedDevice>, Error> {
-        let device = SimulatedDevice { seed: self.seed, lends: self.lends };
+        let device = SimulatedDevice { seed: self.seed, lends: self.lends, sums: self.seed.is_multiple_of(2) };
         let mut engine = Engine::new(self.settings.clone(), device, plugins, specs())?;
         for (unit, sizes) in UNITS.iter().enumerate() {
             for (parameter, &size) in sizes.iter().enumerate() {
@@ -117,7 +117,7 @@ fn calls(step: usize) -> Vec<usize> {
 
 /// What the computation sees of a slab: all numbers, none stale or in flight.
 fn look(slab: &SimulatedSlab) -> Vec<f32> {
-    let values = numbers(&slab.0.lock().unwrap());
+    let values = numbers(&slab.memory.lock().unwrap());
     assert!(values.iter().all(|value| value.is_finite()), "a slab was used before it was filled: {values:?}");
     values
 }
@@ -128,6 +128,7 @@ pub(crate) fn train(
     rank: usize,
     world: usize,
 ) -> Result<stoker_engine::StepReport, Error> {
+    engine.announce_step(1e-2)?;
     accumulate(engine, step, rank, world)?;
     engine.step(1e-2, 1)
 }
