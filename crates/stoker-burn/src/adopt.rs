@@ -11,6 +11,9 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use stoker_engine::{ParameterId, UnitId};
 
+/// Elements of a parameter that are handed over at once.
+const PIECE: usize = 1 << 18;
+
 /// Turns a parameter's values as the model holds them into what a file holds.
 type ForSave = Box<dyn Fn(TensorData) -> TensorData + Send + Sync>;
 
@@ -138,10 +141,18 @@ impl Adopter<'_> {
             DType::BF16 | DType::F16 => value.cast(DType::F32),
             other => return Err(unsupported(other)),
         };
-        let data = value.into_data();
-        let values = data.as_slice::<f32>().map_err(|_| unsupported(data.dtype()))?;
-        with_engine!(&mut *self.shared.engine(), engine => engine.load(unit, parameter, values))?;
-        Ok(())
+        let load = |start: usize, data: TensorData| {
+            let values = data.as_slice::<f32>().map_err(|_| unsupported(data.dtype()))?;
+            Ok(with_engine!(&mut *self.shared.engine(), engine => engine.load(unit, parameter, start, values))?)
+        };
+        let count = value.shape().num_elements();
+        if count <= PIECE {
+            return load(0, value.into_data());
+        }
+        // From a device it comes through host memory, which is nearly full by now.
+        let flat = value.reshape([count]);
+        let piece = |start: usize| flat.clone().narrow(0, start, PIECE.min(count - start)).into_data();
+        (0..count).step_by(PIECE).try_for_each(|start| load(start, piece(start)))
     }
 
     fn replace<const D: usize>(&mut self, param: Param<Tensor<D>>, path: &str) -> Param<Tensor<D>> {

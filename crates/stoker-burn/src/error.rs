@@ -20,6 +20,20 @@ pub enum Error {
         /// The panic's message.
         message: String,
     },
+    /// The device ran out of memory in the middle of something.
+    #[error(
+        "the device is out of memory in {during}: {needed} more are wanted. What would help: a smaller batch, \
+         schedule.checkpointing = \"balanced\", a smaller schedule.pool_bytes, smaller units, a larger \
+         device.memory_limit. libtorch says: {said}"
+    )]
+    OutOfDeviceMemory {
+        /// What was going on, with the unit's name.
+        during: String,
+        /// How much was asked for.
+        needed: String,
+        /// The backend's own account.
+        said: String,
+    },
     /// A parameter belongs to no unit.
     #[error("parameter `{path}` lies outside every unit; put it, or the module that it belongs to, in a `Unit`")]
     OutsideUnits {

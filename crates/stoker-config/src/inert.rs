@@ -73,26 +73,14 @@ const DEPENDENT: &[Dependent] = &[
         on: |s| ("zero.stage", s.zero.stage.to_string()),
         matters: |s| s.zero.stage == 3,
     },
-    Dependent {
-        keys: IN_BACKWARD,
-        on: |s| ("zero.stage", s.zero.stage.to_string()),
-        matters: |s| s.zero.stage >= 2,
-    },
+    Dependent { keys: IN_BACKWARD, on: |s| ("zero.stage", s.zero.stage.to_string()), matters: |s| s.zero.stage >= 2 },
     Dependent {
         keys: IN_BACKWARD,
         on: |s| ("train.clip_norm", s.train.clip_norm.to_string()),
         matters: |s| s.train.clip_norm == 0.0,
     },
-    Dependent {
-        keys: IN_BACKWARD,
-        on: loss_scale,
-        matters: |s| s.precision.effective_loss_scale() == LossScale::None,
-    },
-    Dependent {
-        keys: IN_BACKWARD,
-        on: |s| ("run.ranks", s.run.ranks.to_string()),
-        matters: |s| s.run.ranks == 1,
-    },
+    Dependent { keys: IN_BACKWARD, on: loss_scale, matters: |s| s.precision.effective_loss_scale() == LossScale::None },
+    Dependent { keys: IN_BACKWARD, on: |s| ("run.ranks", s.run.ranks.to_string()), matters: |s| s.run.ranks == 1 },
     Dependent {
         keys: IN_BACKWARD,
         on: |s| ("train.accumulation", s.train.accumulation.to_string()),

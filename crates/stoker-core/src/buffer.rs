@@ -273,7 +273,10 @@ mod tests {
         let mut moved = buffer.moved_to(Box::new(Elsewhere([7; 2]))).unwrap();
         moved.as_mut_slice::<f32>()[1] = 5.0;
         assert_eq!(moved.as_slice::<f32>(), [1.0, 5.0, 3.0]);
-        assert_eq!(HostBuffer::from_words(DType::F32, 3, moved.into_words()).unwrap().as_slice::<f32>(), [1.0, 5.0, 3.0]);
+        assert_eq!(
+            HostBuffer::from_words(DType::F32, 3, moved.into_words()).unwrap().as_slice::<f32>(),
+            [1.0, 5.0, 3.0]
+        );
         let long = HostBuffer::from_slice(&[1.0f32; 5]);
         assert_eq!(long.moved_to(Box::new(Elsewhere([7; 2]))).unwrap_err().as_slice::<f32>(), [1.0; 5]);
     }

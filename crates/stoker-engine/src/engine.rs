@@ -153,26 +153,28 @@ impl<B: Bridge> Engine<B> {
         })
     }
 
-    /// Sets a parameter's initial values: every rank keeps its own part of them.
+    /// Sets a parameter's initial values from element `at` on: every rank keeps its own part of them.
     ///
     /// # Errors
-    /// When `values` is not as long as the parameter; what the target failed with.
-    pub fn load(&mut self, unit: UnitId, parameter: ParameterId, values: &[f32]) -> Result<()> {
-        let range = self.parameter_range(unit, parameter)?;
-        if values.len() != range.len() {
+    /// When `values` go beyond the parameter's end; what the target failed with.
+    pub fn load(&mut self, unit: UnitId, parameter: ParameterId, at: usize, values: &[f32]) -> Result<()> {
+        let whole = self.parameter_range(unit, parameter)?;
+        let end = at.saturating_add(values.len());
+        if end > whole.len() {
             return Err(Error::Core(stoker_core::Error::OutOfRange {
-                what: format!("the length of parameter {parameter} of unit `{}`", self.units[unit].name()),
-                found: values.len() as u64,
-                wanted: range.len() as u64,
+                what: format!("the end of the values for parameter {parameter} of unit `{}`", self.units[unit].name()),
+                found: end as u64,
+                wanted: whole.len() as u64,
             }));
         }
+        let range = whole.start + at..whole.start + end;
         self.finish_fill(unit)?;
         self.settle(unit)?;
         let rank = self.plan_rank(unit);
         let pieces = self.units[unit].plan.overlap(rank, &range);
         let ShardRegions { parameters, master, .. } = here(&mut self.units[unit].shard)?;
         for (flat, local) in pieces {
-            // In range: the pieces lie in the parameter's range, which is as long as `values`.
+            // In range: the pieces lie in `range`, which is as long as `values`.
             let part = &values[flat.start - range.start..flat.end - range.start];
             for region in master.iter_mut().chain([&mut *parameters]) {
                 cast::store(part, region.as_mut(), local.start)?;

@@ -143,10 +143,11 @@ impl<B: Bridge> Engine<B> {
             return Err(Error::Stopped("a shard was used while its update runs".to_owned()));
         };
         let name = self.units[unit].name().to_owned();
+        let turn = self.order_of_next_forward().iter().position(|&next| next == unit).unwrap_or(usize::MAX);
         let optimizer = self.plugins.optimizer.clone();
         let job = Job { unit: name, regions, segments, context, optimizer };
         self.units[unit].shard = match &self.updater {
-            Some(updater) => Shard::Updating(updater.submit(job)),
+            Some(updater) => Shard::Updating(updater.submit(job, turn)),
             None => Shard::Here(self.workers.run(|| job.run())?),
         };
         self.units[unit].version += 1;

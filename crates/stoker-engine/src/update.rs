@@ -6,9 +6,9 @@ use crate::workers::Workers;
 use crate::{Error, Result};
 use std::fmt::Debug;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use stoker_core::error::panic_text;
@@ -104,49 +104,101 @@ impl<'a> Access<'a> {
 
 type Answer = Result<ShardRegions>;
 
-/// The thread that updates units in the background, in the order in which they were submitted.
+/// The thread that updates units in the background, first those that the next forward wants first.
 #[derive(Debug)]
 pub(crate) struct Updater {
-    jobs: Option<Sender<(Job, Sender<Answer>, Arc<AtomicBool>)>>,
+    queue: Arc<Queue>,
     thread: Option<JoinHandle<()>>,
     timeout: Duration,
 }
 
 impl Updater {
     pub(crate) fn start(rank: usize, workers: Arc<Workers>, timeout: Duration) -> Result<Self> {
-        let (jobs, queue) = channel::<(Job, Sender<Answer>, Arc<AtomicBool>)>();
+        let queue = Arc::new(Queue::default());
         let name = format!("update-{rank}");
+        let waiting = queue.clone();
         let thread = std::thread::Builder::new()
             .name(name.clone())
             .spawn(move || {
-                for (job, answer, done) in queue {
+                while let Some(Waiting { job, answer, done, .. }) = waiting.next() {
                     // A receiver that is gone has given up the unit.
                     let _ = answer.send(workers.run(|| job.run()));
                     done.store(true, Ordering::Release);
                 }
             })
             .map_err(|source| Error::Thread { name, source })?;
-        Ok(Self { jobs: Some(jobs), thread: Some(thread), timeout })
+        Ok(Self { queue, thread: Some(thread), timeout })
     }
 
-    pub(crate) fn submit(&self, job: Job) -> Ticket<ShardRegions> {
+    /// `turn`: of jobs that wait, the one with the lowest is next.
+    pub(crate) fn submit(&self, job: Job, turn: usize) -> Ticket<ShardRegions> {
         let (sender, answer) = channel();
         let unit = job.unit.clone();
         let done = Arc::new(AtomicBool::new(false));
-        if let Some(jobs) = &self.jobs {
-            // If the thread is gone the answer's sender is dropped, and `wait` says so.
-            let _ = jobs.send((job, sender, done.clone()));
-        }
+        self.queue.add(Waiting { turn, job, answer: sender, done: done.clone() });
         Ticket::pending(Pending { unit, answer, done, timeout: self.timeout })
     }
 }
 
 impl Drop for Updater {
     fn drop(&mut self) {
-        self.jobs = None;
+        self.queue.close();
         if let Some(thread) = self.thread.take() {
             // Updates catch their panics, so the thread ends well once the queue is closed.
             let _ = thread.join();
+        }
+    }
+}
+
+/// A job and where its answer goes.
+#[derive(Debug)]
+struct Waiting {
+    turn: usize,
+    job: Job,
+    answer: Sender<Answer>,
+    done: Arc<AtomicBool>,
+}
+
+/// Jobs that wait for the thread.
+#[derive(Debug, Default)]
+struct Queue {
+    jobs: Mutex<Jobs>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Jobs {
+    waiting: Vec<Waiting>,
+    closed: bool,
+}
+
+impl Queue {
+    fn jobs(&self) -> MutexGuard<'_, Jobs> {
+        // Nothing panics while the lock is held.
+        self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn add(&self, job: Waiting) {
+        self.jobs().waiting.push(job);
+        self.changed.notify_one();
+    }
+
+    /// What waits is still done.
+    fn close(&self) {
+        self.jobs().closed = true;
+        self.changed.notify_one();
+    }
+
+    /// The job whose turn it is; waits for one, until the queue is closed and empty.
+    fn next(&self) -> Option<Waiting> {
+        let mut jobs = self.jobs();
+        loop {
+            let first = jobs.waiting.iter().enumerate().min_by_key(|(_, job)| job.turn).map(|(at, _)| at);
+            match first {
+                Some(at) => return Some(jobs.waiting.remove(at)),
+                None if jobs.closed => return None,
+                None => jobs = self.changed.wait(jobs).unwrap_or_else(PoisonError::into_inner),
+            }
         }
     }
 }

@@ -105,15 +105,23 @@ impl<R: Rule<N>, const N: usize> NullaryFnOnce for Part<'_, '_, R, N> {
             let parameters = &mut shard.parameters[range.clone()];
             let state = shard.state.each_mut().map(|state| state.part(range.clone()));
             match shard.gradient.part(range.clone()) {
-                Values::F32(gradient) => typed(rule, parameters, gradient, state),
-                Values::BF16(gradient) => typed(rule, parameters, gradient, state),
-                gradient @ Values::F16(_) => {
+                Values::F32(gradient) => typed(rule, parameters, gradient, false, state),
+                Values::BF16(gradient) => typed(rule, parameters, gradient, false, state),
+                gradient @ Values::F16(halves) => {
+                    prefetch(halves, BLOCK, BLOCK);
                     widen(&mut wide.0[..range.len()], gradient);
-                    typed(rule, parameters, &wide.0[..range.len()], state);
+                    typed(rule, parameters, &wide.0[..range.len()], true, state);
                 }
             }
             if let Some(rounded) = &mut shard.rounded {
-                narrow(rounded.part(range), parameters);
+                // Stores wait for their lines, too.
+                let rounded = rounded.part(range);
+                match &rounded {
+                    ValuesMut::F32(values) => prefetch(values, BLOCK, BLOCK),
+                    ValuesMut::BF16(values) => prefetch(values, BLOCK, BLOCK),
+                    ValuesMut::F16(values) => prefetch(values, BLOCK, BLOCK),
+                }
+                narrow(rounded, parameters);
             }
         }
     }
@@ -163,20 +171,21 @@ impl Stored for bf16 {
     }
 }
 
-/// `elements` for the type of the state, which is one for all slots.
+/// `elements` for the type of the state, which is one for all slots. `is_in_cache`: the gradient was just written.
 #[inline(always)]
 fn typed<const N: usize, R: Rule<N>>(
     rule: &R,
     parameters: &mut [f32],
     gradient: &[impl Stored],
+    is_in_cache: bool,
     state: [ValuesMut<'_>; N],
 ) {
     if state.iter().all(|state| matches!(state, ValuesMut::BF16(_))) && N > 0 {
         let state = state.map(|state| if let ValuesMut::BF16(values) = state { values } else { &mut [] });
-        elements(rule, parameters, gradient, state);
+        elements(rule, parameters, gradient, is_in_cache, state);
     } else {
         let state = state.map(|state| if let ValuesMut::F32(values) = state { values } else { &mut [] });
-        elements(rule, parameters, gradient, state);
+        elements(rule, parameters, gradient, is_in_cache, state);
     }
 }
 
@@ -185,12 +194,11 @@ fn elements<const N: usize, R: Rule<N>, S: Stored>(
     rule: &R,
     parameters: &mut [f32],
     gradient: &[impl Stored],
+    is_in_cache: bool,
     mut state: [&mut [S]; N],
 ) {
-    // With state in f32 an update waits for memory anyhow.
-    let Some(least) = rule.calm_from().filter(|_| size_of::<S>() < size_of::<f32>()) else {
-        return each::<f32, N, R, S>(rule, parameters, gradient, state);
-    };
+    // With state in f32 an update waits for memory anyhow: to ask for it in time is what helps.
+    let calm_from = rule.calm_from().filter(|_| size_of::<S>() < size_of::<f32>());
     let whole = parameters.len() - parameters.len() % SPAN;
     // In range here: all slices are as long as the parameters.
     for start in (0..whole).step_by(SPAN) {
@@ -198,13 +206,17 @@ fn elements<const N: usize, R: Rule<N>, S: Stored>(
         let (parameters, gradient) = (&mut parameters[range.clone()], &gradient[range.clone()]);
         let state = state.each_mut().map(|state| &mut state[range.clone()]);
         prefetch(parameters, AHEAD, SPAN);
-        prefetch(gradient, AHEAD, SPAN);
+        if !is_in_cache {
+            prefetch(gradient, AHEAD, SPAN);
+        }
         state.iter().for_each(|state| prefetch(state, AHEAD, SPAN));
-        let is_calm = state.iter().zip(&least.state).fold(
-            (f32::smallest(parameters) >= least.parameter.to_bits())
-                & (Stored::smallest(gradient) >= least.gradient.to_bits()),
-            |calm, (state, least)| calm & (S::smallest(state) >= least.to_bits()),
-        );
+        let is_calm = calm_from.as_ref().is_some_and(|least| {
+            state.iter().zip(&least.state).fold(
+                (f32::smallest(parameters) >= least.parameter.to_bits())
+                    & (Stored::smallest(gradient) >= least.gradient.to_bits()),
+                |calm, (state, least)| calm & (S::smallest(state) >= least.to_bits()),
+            )
+        });
         if is_calm {
             each::<Calm<f32>, N, R, S>(rule, parameters, gradient, state);
         } else {

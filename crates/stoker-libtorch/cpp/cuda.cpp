@@ -3,6 +3,7 @@
 #include <ATen/Context.h>
 #include <dlfcn.h>
 
+#include <cstdlib>
 #include <stdexcept>
 
 #include "text.h"
@@ -13,6 +14,8 @@ extern "C" {
 // f32 (no TF32) and convolutions the same in every run; with or without cuDNN. `*devices` is the number of devices.
 int stoker_cuda_prepare(int cudnn, std::int64_t *devices, char **error) {
   return stoker_guard(error, [=] {
+    // Units are of many sizes: without it much of what was freed fits nobody. What the user has set stays.
+    setenv("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True", 0);
     if (!dlopen("libtorch_cuda.so", RTLD_NOW | RTLD_GLOBAL)) {
       const char *const reason = dlerror();
       throw std::runtime_error(reason ? reason : "libtorch_cuda.so cannot be loaded");

@@ -213,7 +213,7 @@ fn code_of_core(error: &CoreError) -> u8 {
 
 fn code_of_burn(error: &BurnError) -> u8 {
     match error {
-        BurnError::Engine(EngineError::DoesNotFit { .. }) => exit::DOES_NOT_FIT,
+        BurnError::Engine(EngineError::DoesNotFit { .. }) | BurnError::OutOfDeviceMemory { .. } => exit::DOES_NOT_FIT,
         BurnError::Engine(EngineError::Core(error)) => code_of_core(error),
         BurnError::Engine(EngineError::NothingTrained { .. }) => exit::NOTHING_TRAINED,
         BurnError::Engine(EngineError::Stopped(_) | EngineError::UpdatePanicked { .. })

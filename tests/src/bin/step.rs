@@ -13,6 +13,7 @@
 //! | `divisor` | of seednet's widths, 1 |
 //! | `width` | of chain's 16 layers, 8192 |
 //! | `overlap`, `early` | `on` or `off`; `early` updates in backward |
+//! | `checkpointing` | `on` or `off`: Burn's balanced checkpointing |
 //! | `limit` | GiB of device memory, all |
 //! | `pool` | GiB of slabs, 3 |
 //! | `prefetch` | GiB, 1 |
@@ -27,7 +28,7 @@ use burn::tensor::activation::gelu;
 use burn::tensor::{DType as BurnType, Device, Distribution, FloatDType, Int, Tensor, TensorData};
 use std::collections::HashMap;
 use std::time::Instant;
-use stoker_burn::{Rank, Unit};
+use stoker_burn::{Checkpointing, Rank, Unit};
 use stoker_core::{DType, OptionValue};
 use stoker_data::{RECORD_BYTES, to_f32};
 use stoker_engine::{Clipping, LossScale};
@@ -89,6 +90,9 @@ fn setup(arguments: &Arguments) -> Setup {
         "f16" => DType::F16,
         _ => DType::BF16,
     };
+    if arguments.is_on("checkpointing", "off") {
+        setup.device.checkpointing = Checkpointing::Balanced;
+    }
     let processors = std::thread::available_parallelism().unwrap().get() as f64;
     let settings = &mut setup.settings;
     settings.gradients = None;
@@ -229,8 +233,7 @@ fn main() {
         let [forward, backward, deciding] = parts.map(median);
         let (total, alone, update) = (median(totals.clone()), median(computing), median(updating));
         let per_step = |bytes: u64| bytes as f64 / steps as f64 / 1e9;
-        let (to, from) =
-            (per_step(after.to_device - moved.to_device), per_step(after.from_device - moved.from_device));
+        let (to, from) = (per_step(after.to_device - moved.to_device), per_step(after.from_device - moved.from_device));
         // AdamW: gradient and rounded parameters in the type of the computation, masters and moments read and written.
         let narrow = if arguments.text("dtype", "bf16") == "f32" { 4.0 } else { 2.0 };
         let bytes = parameters as f64 * (24.0 + if narrow == 4.0 { 4.0 } else { 2.0 * narrow });
@@ -239,12 +242,18 @@ fn main() {
             .unwrap()
             .peaks()
             .into_iter()
-            .map(|peak| (format!("{} {}", peak.place, peak.role.map_or("in all".to_owned(), |r| r.to_string())), peak.bytes))
+            .map(|peak| {
+                (format!("{} {}", peak.place, peak.role.map_or("in all".to_owned(), |r| r.to_string())), peak.bytes)
+            })
             .collect();
         println!("{model} {:?}: {parameters} parameters, built in {built:.1} s", arguments.0);
         println!("step {total:.4} s (forward {forward:.4}, backward {backward:.4}, decision {deciding:.4})");
         println!("alone: forward + backward {alone:.4} s, update {update:.4} s, {:.1} GB/s", bytes / update / 1e9);
-        println!("bytes a step: {to:.2} GB to the device, {from:.2} GB back; RSS {:.2} GiB (most {:.2}, grown {grown:.3})", status("VmRSS"), status("VmHWM"));
+        println!(
+            "bytes a step: {to:.2} GB to the device, {from:.2} GB back; RSS {:.2} GiB (most {:.2}, grown {grown:.3})",
+            status("VmRSS"),
+            status("VmHWM")
+        );
         println!("losses {values:.4?}");
         println!("peaks {peaks:?}");
         println!(

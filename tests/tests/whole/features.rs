@@ -344,3 +344,28 @@ fn running_statistics_are_local_or_the_first_ranks() {
         assert_ne!(outputs[0].0, outputs[0].1);
     }
 }
+
+/// What is handed to the engine in pieces is what a plain model starts with.
+#[test]
+fn a_large_parameter_is_shared_out_in_pieces() {
+    let make = |device: &Device| Unit::new(LinearConfig::new(611, 523).init(device));
+    let plain = init::initialise(make(&stoker_tests::device()), 7);
+    for world in [1, 3] {
+        let found = trained(&Setup::new(world, 3), 0, make, |_, device| Tensor::zeros([1], device));
+        assert_eq!(found, plain::values(&plain), "{world} ranks");
+    }
+}
+
+#[test]
+fn updates_in_backward_and_no_overlap_change_no_bit() {
+    let wanted = trained(&Setup::new(1, 3), 6, two, two_loss);
+    for (overlap, update_in_backward) in [(true, true), (false, true), (false, false)] {
+        for stage in [2, 3] {
+            let mut setup = Setup::new(1, stage);
+            setup.settings.overlap = overlap;
+            setup.settings.update_in_backward = update_in_backward;
+            let found = trained(&setup, 6, two, two_loss);
+            assert_eq!(found, wanted, "stage {stage}, overlap {overlap}, update in backward {update_in_backward}");
+        }
+    }
+}

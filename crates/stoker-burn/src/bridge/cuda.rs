@@ -1,5 +1,8 @@
 //! What the LibTorch bridge does otherwise on a GPU: copies on streams of their own, from and to pinned memory.
-#![allow(unsafe_code, reason = "a copy beside the computation needs a promise about the memory, which the bridge gives")]
+#![allow(
+    unsafe_code,
+    reason = "a copy beside the computation needs a promise about the memory, which the bridge gives"
+)]
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;

@@ -1,6 +1,6 @@
 //! What cannot work is refused, and what fails is told; nothing is half done.
 
-use crate::training::{Run, read, train};
+use crate::training::{Run, accumulate, read, train};
 use std::sync::Arc;
 use stoker_core::{
     Granularity, OffloadTarget, Optimizer, Place, Result as CoreResult, Role, ShardUpdate, StateSlot, StepContext,
@@ -182,10 +182,69 @@ fn mistakes_are_named() {
     let run = Run::new(1, 3);
     alone(&run, |plugins| {
         let mut engine = run.engine(plugins).unwrap();
-        let error = engine.load(0, 0, &[1.0]).unwrap_err().to_string();
-        assert!(error.starts_with("the length of parameter 0 of unit `unit0` is 1"), "{error}");
+        let error = engine.load(0, 0, 15, &[1.0]).unwrap_err().to_string();
+        assert!(error.starts_with("the end of the values for parameter 0 of unit `unit0` is 16"), "{error}");
         let error = engine.land(0, 9, vec![]).unwrap_err().to_string();
         assert!(error.contains("parameter 9 of unit 0 was asked for, which does not exist"), "{error}");
         assert_eq!(engine.ledger().now(Place::Device, Role::Slab), 0);
+    });
+}
+
+/// A step whose updates begin in backward cannot be skipped; until then it can.
+#[test]
+fn a_gradient_that_is_not_finite_ends_a_step_that_updates_in_backward() {
+    for update_in_backward in [false, true] {
+        for seed in [1, 2] {
+            let mut run = Run { seed, ..Run::new(1, 3) };
+            run.settings.update_in_backward = update_in_backward;
+            alone(&run, |plugins| {
+                let mut engine = run.engine(plugins).unwrap();
+                engine.set_training(true).unwrap();
+                engine.announce_step(1e-2).unwrap();
+                let mut made = || -> Result<Outcome, Error> {
+                    for unit in [4, 5] {
+                        engine.begin_call(unit, true)?;
+                        engine.end_call(unit);
+                    }
+                    for (unit, value) in [(5, 1.0), (4, f32::NAN)] {
+                        engine.before_backward(unit)?;
+                        let count = engine.parameter(unit, 0).unwrap().range.len();
+                        engine.land(unit, 0, vec![value; count])?;
+                        engine.backward_done(unit)?;
+                    }
+                    engine.step(1e-2, 1).map(|report| report.outcome)
+                };
+                match made() {
+                    Ok(outcome) => assert!(!update_in_backward && outcome == Outcome::Skipped),
+                    Err(error) => {
+                        assert!(update_in_backward, "{error}");
+                        assert!(
+                            matches!(&error, Error::CannotSkip { parameter } if parameter == "unit4.p0"),
+                            "{error}"
+                        );
+                    }
+                }
+            });
+        }
+    }
+}
+
+/// After its update in backward a unit takes no other gradient in the step, and the step is what was announced.
+#[test]
+fn a_step_that_updates_in_backward_has_one_backward() {
+    let mut run = Run::new(1, 3);
+    run.settings.update_in_backward = true;
+    alone(&run, |plugins| {
+        let mut engine = run.engine(plugins.clone()).unwrap();
+        engine.announce_step(1e-2).unwrap();
+        accumulate(&mut engine, 0, 0, 1).unwrap();
+        let error = accumulate(&mut engine, 0, 0, 1).unwrap_err();
+        assert!(matches!(error, Error::UpdatedBefore { .. }), "{error}");
+
+        let mut engine = run.engine(plugins).unwrap();
+        engine.announce_step(1e-2).unwrap();
+        accumulate(&mut engine, 0, 0, 1).unwrap();
+        let error = engine.step(2e-2, 1).unwrap_err().to_string();
+        assert!(error.contains("learning rate 1e-2 was announced"), "{error}");
     });
 }

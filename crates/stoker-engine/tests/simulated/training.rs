@@ -69,7 +69,10 @@ impl Run {
             for (parameter, &size) in sizes.iter().enumerate() {
                 let values: Vec<f32> =
                     (0..size).map(|i| ((i * 37 + unit * 11 + parameter) % 17) as f32 / 8.5 - 1.0).collect();
-                engine.load(unit, parameter, &values)?;
+                // In two parts.
+                let half = size / 2;
+                engine.load(unit, parameter, half, &values[half..])?;
+                engine.load(unit, parameter, 0, &values[..half])?;
             }
         }
         Ok(engine)
