@@ -34,7 +34,8 @@ enum Command {
     /// Build and run one of the examples: `own-model`, `own-offload-target`, `torch-parity`.
     Example(run::ProgramCommand),
     /// Measure: `overhead`, what the engine costs where it is not needed; `optimizer`, updates beside what memory allows;
-    /// `kernels`, each kernel on one thread, in a cache and in memory; `convolutions`, Burn's and ours.
+    /// `kernels`, each kernel on one thread, in a cache and in memory; `convolutions`, Burn's and ours; `step`, a training
+    /// step and its parts.
     Bench(run::ProgramCommand),
     /// Hold training to PyTorch's numbers: every file, stage and number of ranks.
     Parity(parity::ParityCommand),

@@ -146,10 +146,10 @@ impl Adopter<'_> {
             Ok(with_engine!(&mut *self.shared.engine(), engine => engine.load(unit, parameter, start, values))?)
         };
         let count = value.shape().num_elements();
-        if count <= PIECE {
+        if self.shared.engine().values_are_on_the_host() {
             return load(0, value.into_data());
         }
-        // From a device it comes through host memory, which is nearly full by now.
+        // Copies of them need host memory, which is nearly full by now.
         let flat = value.reshape([count]);
         let piece = |start: usize| flat.clone().narrow(0, start, PIECE.min(count - start)).into_data();
         (0..count).step_by(PIECE).try_for_each(|start| load(start, piece(start)))

@@ -22,6 +22,13 @@ pub(crate) enum AnyEngine {
     LibTorch(Engine<LibTorchBridge>),
 }
 
+impl AnyEngine {
+    /// Whether a tensor's values can be read without a copy.
+    pub(crate) fn values_are_on_the_host(&self) -> bool {
+        matches!(self, Self::Flex(_))
+    }
+}
+
 /// Runs an expression on whichever engine it is.
 macro_rules! with_engine {
     ($any:expr, $engine:ident => $run:expr) => {
