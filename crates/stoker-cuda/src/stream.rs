@@ -44,11 +44,6 @@ impl CopyStream {
         self.copies.wait(&event).map_err(failed("ordering streams"))
     }
 
-    fn mark(&self) -> Result<Mark> {
-        let event = self.copies.record_event(None).map_err(failed("recording an event"))?;
-        Ok(Mark { event: Arc::new(event), computation: self.computation.clone() })
-    }
-
     /// Copies all of `source` to device memory at `target`, after all computation that was asked for until now.
     ///
     /// # Safety
@@ -66,8 +61,7 @@ impl CopyStream {
             };
             copied.map_err(failed("copying to the device"))?;
         }
-        let mark = self.mark()?;
-        Ok((self.ticket(source, mark.clone(), "a copy to the device"), mark))
+        self.ticket(source, "a copy to the device")
     }
 
     /// Copies device memory at `source` to all of `into`, after all computation that was asked for until now.
@@ -87,11 +81,22 @@ impl CopyStream {
             };
             copied.map_err(failed("copying from the device"))?;
         }
-        Ok(self.ticket(into, self.mark()?, "a copy from the device"))
+        Ok(self.ticket(into, "a copy from the device")?.0)
     }
 
-    fn ticket(&self, buffer: HostBuffer, mark: Mark, what: &'static str) -> Ticket<HostBuffer> {
-        Ticket::pending(Copy { buffer: Some(buffer), mark, device: self.device.clone(), what, timeout: self.timeout })
+    /// For a copy from or to `buffer` that was just asked for, and the moment when it is done.
+    fn ticket(&self, buffer: HostBuffer, what: &'static str) -> Result<(Ticket<HostBuffer>, Mark)> {
+        let event = match self.copies.record_event(None).map_err(failed("recording an event")) {
+            Ok(event) => Arc::new(event),
+            Err(error) => {
+                // Nobody will know when the device is done with it.
+                std::mem::forget(buffer);
+                return Err(error);
+            }
+        };
+        let mark = Mark { event, computation: self.computation.clone() };
+        let (device, timeout) = (self.device.clone(), self.timeout);
+        Ok((Ticket::pending(Copy { buffer: Some(buffer), mark: mark.clone(), device, what, timeout }), mark))
     }
 }
 

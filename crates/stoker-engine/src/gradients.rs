@@ -22,8 +22,9 @@ use stoker_core::{HostBuffer, Place, Role, Ticket};
 #[derive(Debug)]
 pub(crate) struct Reduction<S> {
     unit: UnitId,
-    bucket: Slab<S>,
+    /// Dropped before the bucket, which it may be reading: its drop waits.
     source: Source,
+    bucket: Slab<S>,
 }
 
 #[derive(Debug)]

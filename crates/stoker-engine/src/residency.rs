@@ -11,8 +11,8 @@ use stoker_core::{DType, HostBuffer, Place, Result, Role, Ticket};
 pub(crate) enum Residency<S> {
     /// Nowhere: only the shards exist.
     Absent,
-    /// On their way: a slab, and what is in flight.
-    Filling { slab: Slab<S>, filling: Filling, version: u64 },
+    /// On their way: what is in flight, whose drop waits for it, and the slab, which must live so long.
+    Filling { filling: Filling, slab: Slab<S>, version: u64 },
     /// In a slab, as of update `version`.
     Gathered { slab: Slab<S>, version: u64 },
 }
