@@ -160,3 +160,9 @@ pub fn relative_distance(a: &[f32], b: &[f32]) -> f64 {
     let size = norm(&mut b.iter().map(|b| f64::from(*b)));
     if size == 0.0 { difference } else { difference / size }
 }
+
+/// The one in the middle; the upper one of two.
+pub fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}

@@ -145,11 +145,11 @@ impl Adopter<'_> {
             let values = data.as_slice::<f32>().map_err(|_| unsupported(data.dtype()))?;
             Ok(with_engine!(&mut *self.shared.engine(), engine => engine.load(unit, parameter, start, values))?)
         };
-        let count = value.shape().num_elements();
         if self.shared.engine().values_are_on_the_host() {
             return load(0, value.into_data());
         }
         // Copies of them need host memory, which is nearly full by now.
+        let count = value.shape().num_elements();
         let flat = value.reshape([count]);
         let piece = |start: usize| flat.clone().narrow(0, start, PIECE.min(count - start)).into_data();
         (0..count).step_by(PIECE).try_for_each(|start| load(start, piece(start)))

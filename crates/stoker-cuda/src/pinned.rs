@@ -21,10 +21,10 @@ unsafe impl Send for PinnedMemory {}
 unsafe impl Sync for PinnedMemory {}
 
 impl PinnedMemory {
-    /// `count` zeros; `None` for no words, which the driver refuses.
+    /// `count` zeros, at least one; `None` if the driver gives nothing and says nothing.
     ///
     /// # Errors
-    /// When the driver cannot lock that much.
+    /// When the driver cannot lock that much, or is asked for none.
     pub fn zeros(device: &Device, count: usize) -> Result<Option<Self>> {
         device.bind()?;
         // SAFETY: the context is the thread's; `Drop` frees it.

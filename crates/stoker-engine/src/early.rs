@@ -26,7 +26,7 @@ impl<B: Bridge> Engine<B> {
     fn updates_in_backward(&self) -> bool {
         self.settings.update_in_backward
             && self.settings.stage >= Stage::Two
-            && self.plugins.communicator.world() == 1
+            && self.is_alone()
             && self.settings.loss_scale == LossScale::None
             && !matches!(self.settings.clipping, Clipping::Norm(_))
     }

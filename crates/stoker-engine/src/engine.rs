@@ -226,6 +226,11 @@ impl<B: Bridge> Engine<B> {
         self.plugins.communicator.world()
     }
 
+    /// Whether there are no other ranks: nothing is a collective then, and what is done when may follow this rank's clock.
+    pub(crate) fn is_alone(&self) -> bool {
+        self.world() == 1
+    }
+
     /// Steps that were skipped so far.
     pub fn skipped(&self) -> u64 {
         self.skipped

@@ -40,12 +40,12 @@ enum Source {
 }
 
 impl Source {
-    /// Whether finishing it takes no waiting: what was lent is at hand, and a collective is left to its time.
+    /// Whether finishing it takes no waiting.
     fn is_ready(&self) -> bool {
         match self {
             Self::ToRegion(ticket) | Self::ToStaging(ticket, _) => ticket.is_ready(),
             Self::Lent(_) => true,
-            Self::Scattering { .. } => false,
+            Self::Scattering { exchange, .. } => exchange.is_ready(),
         }
     }
 }
@@ -103,7 +103,9 @@ impl<B: Bridge> Engine<B> {
             self.hold(unit).in_backward = true;
             return self.gather(unit, true);
         }
-        self.finish_ready_reductions()?;
+        if self.is_alone() {
+            self.finish_ready_reductions()?;
+        }
         if self.settings.overlap { self.fetch_ahead(unit) } else { Ok(()) }
     }
 
@@ -122,7 +124,7 @@ impl<B: Bridge> Engine<B> {
         }
         self.hold(unit).until_backward = false;
         if self.settings.stage >= Stage::Two && self.units[unit].trainable {
-            if self.plugins.communicator.world() > 1 {
+            if !self.is_alone() {
                 // Also without a gradient of its own: another rank may have one.
                 self.finish_reductions()?;
                 self.start_reduction(unit)?;
@@ -172,7 +174,7 @@ impl<B: Bridge> Engine<B> {
     /// Lets the device sum the squares of the bucket, if that will be the whole gradient of the step.
     fn sum_on_device(&mut self, unit: UnitId, bucket: &Slab<B::Slab>) -> Result<()> {
         let state = &self.units[unit].gradient;
-        self.units[unit].gradient.sums_of_squares = if self.plugins.communicator.world() == 1 && !state.region_filled {
+        self.units[unit].gradient.sums_of_squares = if self.is_alone() && !state.region_filled {
             let ranges: Vec<_> = self.units[unit].plan.parameters.iter().map(|placed| placed.range.clone()).collect();
             self.bridge.sums_of_squares(&bucket.buffer, &ranges)?
         } else {
@@ -183,7 +185,7 @@ impl<B: Bridge> Engine<B> {
 
     /// The gradient region's own memory, if the bucket can be copied there as it is.
     fn empty_region(&mut self, unit: UnitId) -> Result<Option<HostBuffer>> {
-        if self.plugins.communicator.world() > 1 || self.units[unit].gradient.region_filled {
+        if !self.is_alone() || self.units[unit].gradient.region_filled {
             return Ok(None);
         }
         self.settle_update(unit)?;
@@ -224,7 +226,7 @@ impl<B: Bridge> Engine<B> {
         Ok(Source::Scattering { exchange, lent, _staging: staging })
     }
 
-    /// Finishes the reductions that need not be waited for.
+    /// Finishes the reductions that need not be waited for. A rank alone may: among others, finishing can be a collective.
     fn finish_ready_reductions(&mut self) -> Result<()> {
         while self.reductions.front().is_some_and(|first| first.source.is_ready()) {
             self.finish_first_reduction()?;

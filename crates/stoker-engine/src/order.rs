@@ -45,6 +45,11 @@ impl Order {
         ahead.iter().chain(done).position(|&u| u == unit)
     }
 
+    /// How many uses came before the first one of `unit` in this step; `None` if it was not used.
+    pub(crate) fn first_use(&self, unit: usize) -> Option<usize> {
+        self.recorded.iter().position(|&u| u == unit)
+    }
+
     /// Units in the order of their first use in this step.
     pub(crate) fn first_uses(&self) -> Vec<usize> {
         let mut units = Vec::new();
@@ -78,6 +83,7 @@ mod tests {
         assert_eq!(order.upcoming().collect::<Vec<_>>(), [2, 1, 0]);
         assert_eq!([order.distance(2), order.distance(1), order.distance(0)], [Some(0), Some(1), Some(2)]);
         assert_eq!(order.first_uses(), [0, 1]);
+        assert_eq!([order.first_use(1), order.first_use(2)], [Some(1), None]);
     }
 
     #[test]

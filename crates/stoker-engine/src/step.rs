@@ -143,7 +143,8 @@ impl<B: Bridge> Engine<B> {
             return Err(Error::Stopped("a shard was used while its update runs".to_owned()));
         };
         let name = self.units[unit].name().to_owned();
-        let turn = self.order_of_next_forward().iter().position(|&next| next == unit).unwrap_or(usize::MAX);
+        // What the next forward wants first is updated first.
+        let turn = self.order.first_use(unit).unwrap_or(usize::MAX);
         let optimizer = self.plugins.optimizer.clone();
         let job = Job { unit: name, regions, segments, context, optimizer };
         self.units[unit].shard = match &self.updater {

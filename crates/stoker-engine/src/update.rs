@@ -120,7 +120,8 @@ impl Updater {
         let thread = std::thread::Builder::new()
             .name(name.clone())
             .spawn(move || {
-                while let Some(Waiting { job, answer, done, .. }) = waiting.next() {
+                let queue = EndOfThread(waiting);
+                while let Some(Waiting { job, answer, done, .. }) = queue.0.next() {
                     // A receiver that is gone has given up the unit.
                     let _ = answer.send(workers.run(|| job.run()));
                     done.store(true, Ordering::Release);
@@ -178,9 +179,13 @@ impl Queue {
         self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// A job that nobody will do is dropped, and its answer with it: who waits for that is told.
     fn add(&self, job: Waiting) {
-        self.jobs().waiting.push(job);
-        self.changed.notify_one();
+        let mut jobs = self.jobs();
+        if !jobs.closed {
+            jobs.waiting.push(job);
+            self.changed.notify_one();
+        }
     }
 
     /// What waits is still done.
@@ -200,6 +205,17 @@ impl Queue {
                 None => jobs = self.changed.wait(jobs).unwrap_or_else(PoisonError::into_inner),
             }
         }
+    }
+}
+
+/// The thread has ended, whyever: nothing waits for it any longer.
+struct EndOfThread(Arc<Queue>);
+
+impl Drop for EndOfThread {
+    fn drop(&mut self) {
+        let mut jobs = self.0.jobs();
+        jobs.closed = true;
+        jobs.waiting.clear();
     }
 }
 
@@ -236,5 +252,73 @@ impl Completion<ShardRegions> for Pending {
 
     fn is_ready(&self) -> bool {
         self.done.load(Ordering::Acquire)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ledger::Allotment;
+
+    #[derive(Debug)]
+    struct NoOptimizer;
+
+    impl Optimizer for NoOptimizer {
+        fn state_slots(&self) -> &'static [stoker_core::StateSlot] {
+            &[]
+        }
+
+        fn granularity(&self) -> stoker_core::Granularity {
+            stoker_core::Granularity::Element
+        }
+
+        fn update(&self, _shard: ShardUpdate<'_>, _context: &StepContext) -> stoker_core::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn waiting(unit: &str, turn: usize) -> (Waiting, Receiver<Answer>) {
+        let spec =
+            RegionSpec { unit: unit.to_owned(), role: stoker_core::Role::Parameters, dtype: DType::F32, elements: 1 };
+        let taken = stoker_core::offload::Allowance::default().take(4, 4).unwrap();
+        let region = stoker_core::offload::MemoryRegion::new(spec, taken, stoker_core::Place::Host, "").unwrap();
+        let regions = ShardRegions {
+            parameters: Box::new(region),
+            master: None,
+            gradient: None,
+            state: Vec::new(),
+            _allotments: Vec::<Allotment>::new(),
+        };
+        let job = Job {
+            unit: unit.to_owned(),
+            regions,
+            segments: Vec::new(),
+            context: StepContext::scaled(1.0),
+            optimizer: Arc::new(NoOptimizer),
+        };
+        let (answer, receiver) = channel();
+        (Waiting { turn, job, answer, done: Arc::default() }, receiver)
+    }
+
+    #[test]
+    fn jobs_have_their_turns_and_what_waits_is_done_after_the_end() {
+        let queue = Queue::default();
+        for (unit, turn) in [("late", 7), ("first", 1), ("none", usize::MAX), ("second", 1)] {
+            queue.add(waiting(unit, turn).0);
+        }
+        queue.close();
+        let order: Vec<String> = std::iter::from_fn(|| queue.next()).map(|waiting| waiting.job.unit).collect();
+        assert_eq!(order, ["first", "second", "late", "none"]);
+    }
+
+    #[test]
+    fn a_thread_that_has_ended_leaves_nobody_waiting() {
+        let queue = Arc::new(Queue::default());
+        let (before, first) = waiting("before", 0);
+        queue.add(before);
+        drop(EndOfThread(queue.clone()));
+        let (after, second) = waiting("after", 0);
+        queue.add(after);
+        assert!(first.recv().is_err() && second.recv().is_err());
     }
 }

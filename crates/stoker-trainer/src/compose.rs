@@ -10,8 +10,7 @@ use stoker_engine::{Clipping, DynamicLossScale, LossScale, Plugins, Stage};
 
 /// A rank with the plugins and the settings of the configuration.
 pub(crate) fn rank_of(settings: &Settings, rank: usize, communicator: Arc<dyn Communicator>) -> Result<Rank> {
-    // Both backends compute on the CPU.
-    let context = TargetContext { rank, device_is_host: true };
+    let context = TargetContext { rank, device_is_host: settings.device.backend != Backend::LibTorchCuda };
     let plugins = Plugins {
         partitioner: registry::partitioner(&settings.partitioner.name, &settings.partitioner.options)?,
         target: registry::offload_target(&settings.offload.name, &settings.offload.options, &context)?,

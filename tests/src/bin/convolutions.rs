@@ -13,6 +13,7 @@ use burn::tensor::activation::relu;
 use burn::tensor::{Device, Distribution, FloatDType, Tensor};
 use std::time::Instant;
 use stoker_burn::nn::Conv2d;
+use stoker_tests::median;
 
 /// A layer: channels in and out, kernel, padding, side of the image.
 type Layer = (usize, usize, usize, usize, usize);
@@ -45,11 +46,6 @@ fn timed<T>(device: &Device, work: impl FnOnce() -> T) -> (T, f64) {
     let done = work();
     device.sync().unwrap();
     (done, start.elapsed().as_secs_f64() * 1e3)
-}
-
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
 }
 
 /// Medians in ms of forward and of backward, whose gradient of the output is all ones.

@@ -15,6 +15,7 @@ use stoker_core::{DType, HostBuffer, Values, ValuesMut};
 use stoker_kernels::{
     Adagrad, Adam, Decay, Gradient, Level, Lion, Momentum, Sgd, Shard, adagrad, adam, lion, sgd, sgd_momentum, traffic,
 };
+use stoker_tests::median;
 
 const ROUNDS: usize = 7;
 
@@ -114,11 +115,6 @@ fn seconds(pool: &ThreadPool, work: impl FnOnce() + Send) -> f64 {
 
 fn least(seconds: &[f64]) -> f64 {
     seconds.iter().copied().fold(f64::INFINITY, f64::min)
-}
-
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
 }
 
 /// What is measured against what memory allows.

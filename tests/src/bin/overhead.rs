@@ -7,8 +7,8 @@ use burn::optim::{AdamWConfig, GradientsParams};
 use burn::tensor::{Device, Int, Tensor};
 use std::time::Instant;
 use stoker_burn::init;
-use stoker_tests::Setup;
 use stoker_tests::pictures::pictures;
+use stoker_tests::{Setup, median};
 use stoker_trainer::models::{LeNet, LeNetConfig};
 use stoker_trainer::{Classifier, cross_entropy};
 
@@ -49,11 +49,6 @@ fn engine(batches: &[Batch], stage: u8) -> f64 {
         (batches.len() * BATCH) as f64 / start.elapsed().as_secs_f64()
     });
     rates[0]
-}
-
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
 }
 
 fn main() {

@@ -18,7 +18,7 @@
 //! | `pool` | GiB of slabs, 3 |
 //! | `prefetch` | GiB, 1 |
 //! | `steps`, `threads` | 12; all processors |
-//! | `optimizer` | `adamw` |
+//! | `moments` | `bf16`, for AdamW's in it; f32 |
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a bench reports by panicking")]
 
@@ -32,8 +32,8 @@ use stoker_burn::{Checkpointing, Rank, Unit};
 use stoker_core::{DType, OptionValue};
 use stoker_data::{RECORD_BYTES, to_f32};
 use stoker_engine::{Clipping, LossScale};
-use stoker_tests::Setup;
 use stoker_tests::pictures::pictures;
+use stoker_tests::{Setup, median};
 use stoker_trainer::models::{LeNetConfig, SeedNetConfig};
 use stoker_trainer::{Classifier, cross_entropy};
 
@@ -80,8 +80,6 @@ impl Arguments {
 
 fn setup(arguments: &Arguments) -> Setup {
     let mut setup = Setup { weight_decay: 3e-7, ..Setup::new(1, 3) };
-    let optimizer = arguments.text("optimizer", "adamw");
-    setup.optimizer = Box::leak(optimizer.into_boxed_str());
     if let Some(moments) = arguments.0.get("moments") {
         setup.options.insert("moments".to_owned(), OptionValue::Text(moments.clone()));
     }
@@ -165,11 +163,6 @@ fn images(batch: usize, device: &Device) -> Vec<(Tensor<4>, Tensor<1, Int>)> {
     (0..10).map(of).collect()
 }
 
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
-}
-
 /// A line of `/proc/self/status`, in GiB.
 fn status(name: &str) -> f64 {
     let text = std::fs::read_to_string("/proc/self/status").unwrap();
@@ -234,9 +227,10 @@ fn main() {
         let (total, alone, update) = (median(totals.clone()), median(computing), median(updating));
         let per_step = |bytes: u64| bytes as f64 / steps as f64 / 1e9;
         let (to, from) = (per_step(after.to_device - moved.to_device), per_step(after.from_device - moved.from_device));
-        // AdamW: gradient and rounded parameters in the type of the computation, masters and moments read and written.
-        let narrow = if arguments.text("dtype", "bf16") == "f32" { 4.0 } else { 2.0 };
-        let bytes = parameters as f64 * (24.0 + if narrow == 4.0 { 4.0 } else { 2.0 * narrow });
+        // AdamW: masters and moments read and written; the gradient read and rounded parameters written, or in f32 the
+        // gradient read.
+        let moments = if arguments.text("moments", "f32") == "bf16" { 8.0 } else { 16.0 };
+        let bytes = parameters as f64 * (12.0 + moments);
         let peaks: HashMap<String, u64> = rank
             .ledger()
             .unwrap()

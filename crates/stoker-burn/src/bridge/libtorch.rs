@@ -60,7 +60,7 @@ impl LibTorchSlab {
     }
 }
 
-pub(super) fn failed(doing: &'static str) -> impl Fn(tch::TchError) -> Error {
+fn failed(doing: &'static str) -> impl Fn(tch::TchError) -> Error {
     move |source| Error::Plugin { plugin: "libtorch".to_owned(), doing: doing.to_owned(), source: source.into() }
 }
 
@@ -99,13 +99,12 @@ impl Bridge for LibTorchBridge {
     fn restore(&mut self, _slab: &mut LibTorchSlab, _memory: HostBuffer) {}
 
     fn copy_in(&mut self, source: HostBuffer, slab: &mut LibTorchSlab) -> Result<Ticket<HostBuffer>> {
-        let target = narrow(&slab.tensor.tensor, &(0..source.len()))?;
+        let mut target = narrow(&slab.tensor.tensor, &(0..source.len()))?;
         if let Some(cuda) = &self.cuda {
             let (ticket, mark) = cuda.copy_in(source, &target)?;
             slab.filled = Some(mark);
             return Ok(ticket);
         }
-        let mut target = target;
         let shape = [source.len() as i64];
         let values = tch::Tensor::f_from_data_size(source.as_bytes(), &shape, kind(source.dtype()));
         let values = values.map_err(failed("reading a host buffer"))?;

@@ -48,6 +48,11 @@ impl SimulatedDevice {
     fn late(&mut self) -> bool {
         !values::next(&mut self.seed).is_multiple_of(4)
     }
+
+    fn later<T: Send + 'static>(&mut self, copy: impl FnOnce() -> T + Send + 'static) -> Ticket<T> {
+        let says_ready = values::next(&mut self.seed).is_multiple_of(2);
+        Ticket::pending(Late { copy, says_ready })
+    }
 }
 
 /// The numbers of a buffer of any type.
@@ -67,16 +72,19 @@ fn set(buffer: &mut HostBuffer, at: usize, value: f32) {
     }
 }
 
-/// A copy that happens when it is waited for; until then its target holds no numbers.
-struct Late<F>(F);
+/// A copy that happens when it is waited for, whatever it says of itself; until then its target holds no numbers.
+struct Late<F> {
+    copy: F,
+    says_ready: bool,
+}
 
 impl<T, F: FnOnce() -> T + Send> Completion<T> for Late<F> {
     fn wait(self: Box<Self>) -> Result<T> {
-        Ok((self.0)())
+        Ok((self.copy)())
     }
 
     fn is_ready(&self) -> bool {
-        false
+        self.says_ready
     }
 }
 
@@ -111,11 +119,11 @@ impl Bridge for SimulatedDevice {
             copy.lock().unwrap().finish();
         }
         slab.incoming = Some(copy.clone());
-        Ok(Ticket::pending(Late(move || {
+        Ok(self.later(move || {
             let mut copy = copy.lock().unwrap();
             copy.finish();
             copy.source.take()
-        })))
+        }))
     }
 
     fn before_use(&mut self, slab: &mut SimulatedSlab) -> Result<()> {
@@ -136,7 +144,7 @@ impl Bridge for SimulatedDevice {
             into.copy_elements(0, &source.lock().unwrap(), range);
             into
         };
-        Ok(if self.late() { Ticket::pending(Late(copy)) } else { Ticket::ready(copy()) })
+        Ok(if self.late() { self.later(copy) } else { Ticket::ready(copy()) })
     }
 
     fn land(
@@ -160,7 +168,7 @@ impl Bridge for SimulatedDevice {
         }
         let values = numbers(&slab.memory.lock().unwrap());
         let sums: Vec<f64> = ranges.iter().map(|range| sum_of_squares(&values[range.clone()])).collect();
-        Ok(Some(Ticket::pending(Late(move || sums))))
+        Ok(Some(self.later(move || sums)))
     }
 
     fn pin(&mut self, memory: HostBuffer) -> HostBuffer {

@@ -63,7 +63,9 @@ impl Run {
     }
 
     pub(crate) fn engine(&self, plugins: Plugins) -> Result<Engine<SimulatedDevice>, Error> {
-        let device = SimulatedDevice { seed: self.seed, lends: self.lends, sums: self.seed.is_multiple_of(2) };
+        // No rank's clock is another's.
+        let seed = self.seed + 7919 * plugins.communicator.rank() as u64;
+        let device = SimulatedDevice { seed, lends: self.lends, sums: self.seed.is_multiple_of(2) };
         let mut engine = Engine::new(self.settings.clone(), device, plugins, specs())?;
         for (unit, sizes) in UNITS.iter().enumerate() {
             for (parameter, &size) in sizes.iter().enumerate() {
