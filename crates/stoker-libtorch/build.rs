@@ -34,6 +34,6 @@ fn compile() {
         .warnings(false)
         .include(&include)
         .define("_GLIBCXX_USE_CXX11_ABI", abi.as_str())
-        .files(["cpp/convolution.cpp", "cpp/cuda.cpp"])
+        .files(["cpp/adam.cpp", "cpp/convolution.cpp", "cpp/cuda.cpp"])
         .compile("stoker_libtorch");
 }

@@ -44,6 +44,8 @@ pub struct Setup {
     pub world: usize,
     /// Name of the offload target.
     pub target: &'static str,
+    /// Whether the target is told of the device's own memory, and may keep shards there: on a GPU in any case.
+    pub device_memory: bool,
     /// Name of the optimizer.
     pub optimizer: &'static str,
     /// Its options, beside AdamW's eps and weight decay.
@@ -76,6 +78,7 @@ impl Setup {
         Self {
             world,
             target: "cpu-offload",
+            device_memory: backend() == Backend::LibTorchCuda,
             optimizer: "adamw",
             options: Given::new(),
             eps: 1e-8,
@@ -109,7 +112,9 @@ impl Setup {
             options.insert("eps".to_owned(), OptionValue::Float(self.eps));
             options.insert("weight_decay".to_owned(), OptionValue::Float(self.weight_decay));
         }
-        let context = TargetContext { rank: communicator.rank(), device_is_host: true };
+        let rank = communicator.rank();
+        let device = if self.device_memory { self.device.memory(rank).unwrap() } else { None };
+        let context = TargetContext { rank, device };
         let mut target = registry::offload_target(self.target, &Given::new(), &context).unwrap();
         if let Some(seed) = self.delays {
             // Half of the seeds have everything read and written, which the memory of these targets does not need.

@@ -1,8 +1,11 @@
 //! Which Burn device a rank computes on.
 
+#[cfg(feature = "libtorch")]
+use crate::bridge::resident::LibTorchMemory;
 use crate::{Error, Result};
 use burn::tensor::Device;
-use stoker_core::DType;
+use std::sync::Arc;
+use stoker_core::{DType, DeviceMemory};
 #[cfg(feature = "libtorch")]
 use stoker_libtorch::cuda::{Convolutions, prepare};
 
@@ -47,6 +50,28 @@ impl Default for DeviceSettings {
 }
 
 impl DeviceSettings {
+    /// The memory of a rank's device, for targets that keep shards there; `None` on Flex, whose memory is the host's. On
+    /// LibTorch's CPU it is the host's too, but libtorch's kernels update what is in it.
+    ///
+    /// # Errors
+    /// [`Error::NoCuda`].
+    pub fn memory(&self, rank: usize) -> Result<Option<Arc<dyn DeviceMemory>>> {
+        match self.backend {
+            Backend::Flex => Ok(None),
+            Backend::LibTorch | Backend::LibTorchCuda => self.libtorch_memory(rank),
+        }
+    }
+
+    #[cfg(feature = "libtorch")]
+    fn libtorch_memory(&self, rank: usize) -> Result<Option<Arc<dyn DeviceMemory>>> {
+        Ok(Some(Arc::new(LibTorchMemory(self.tch_device(rank)?))))
+    }
+
+    #[cfg(not(feature = "libtorch"))]
+    fn libtorch_memory(&self, rank: usize) -> Result<Option<Arc<dyn DeviceMemory>>> {
+        self.libtorch_device(rank).map(|_| None)
+    }
+
     /// The Burn device of a rank, with autodiff.
     pub(crate) fn device(&self, rank: usize) -> Result<Device> {
         let device = match self.backend {

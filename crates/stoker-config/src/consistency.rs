@@ -9,8 +9,7 @@ pub(crate) fn check(settings: &Settings, provenance: &Provenance) -> Result<()> 
     clipping(settings, provenance)?;
     learning_rate(settings, provenance)?;
     precision(settings, provenance)?;
-    experts(settings, provenance)?;
-    pool(settings, provenance)
+    experts(settings, provenance)
 }
 
 /// A key and its value.
@@ -121,18 +120,6 @@ fn experts(Settings { model, .. }: &Settings, provenance: &Provenance) -> Result
             ("model.top_k", &model.top_k),
             ("model.experts", &model.experts),
             "a picture cannot go to more experts than there are",
-        );
-    }
-    Ok(())
-}
-
-fn pool(Settings { zero, schedule, .. }: &Settings, provenance: &Provenance) -> Result<()> {
-    if zero.stage == 3 && schedule.pool_bytes == 0 {
-        return conflict(
-            provenance,
-            ("schedule.pool_bytes", &schedule.pool_bytes),
-            ("zero.stage", &zero.stage),
-            "stage 3 gathers units in the pool, so it must hold at least the largest unit, such as \"256 MiB\"",
         );
     }
     Ok(())

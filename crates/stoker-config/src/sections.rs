@@ -207,7 +207,7 @@ pub struct Schedule {
     pub overlap: bool,
     /// Update a unit as soon as its gradient is complete, where nothing of the whole model is needed for that.
     pub update_in_backward: bool,
-    /// Bytes of the pool that holds gathered units at stage 3.
+    /// Bytes of gathered units that may stay at stage 3.
     pub pool_bytes: u64,
     /// Bytes to fetch ahead.
     pub prefetch_bytes: u64,

@@ -5,6 +5,7 @@ mod memory;
 pub use memory::{Allowance, MemoryRegion, Taken};
 
 use crate::{DType, HostBuffer, Result, Ticket};
+use std::any::Any;
 use std::fmt::{self, Debug};
 
 /// The kind of memory that bytes are in.
@@ -138,4 +139,20 @@ pub trait Region: Debug + Send {
     ///
     /// A caller may move the buffer out for the time of a call ([`HostBuffer::take`]) and must put it back.
     fn host(&mut self) -> Option<&mut HostBuffer>;
+
+    /// The memory itself, if it is that of the device that computes ([`DeviceMemory`]): what the device's own bridge knows
+    /// how to use. Nothing crosses to the host then.
+    fn device(&mut self) -> Option<&mut dyn Any> {
+        None
+    }
+}
+
+/// Memory of a device that computes and that the host cannot address, for targets that keep shards there: its bridge
+/// gives it out.
+pub trait DeviceMemory: Debug + Send + Sync {
+    /// A region of zeros on the device.
+    ///
+    /// # Errors
+    /// When the device has no room.
+    fn region(&self, spec: RegionSpec) -> Result<Box<dyn Region>>;
 }

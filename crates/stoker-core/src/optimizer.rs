@@ -76,6 +76,23 @@ pub struct ShardUpdate<'a> {
     pub segments: &'a [Segment],
 }
 
+/// A rule by its numbers, for devices that have a kernel of their own for it: they update shards that they keep themselves.
+#[derive(Debug, Clone, Copy, PartialEq)]
+#[non_exhaustive]
+pub enum DeviceRule {
+    /// Adam, as PyTorch defines it. Its state slots are the first and the second moment, in f32.
+    Adam {
+        /// Whether weight decay is decoupled (AdamW), or an L2 penalty.
+        decoupled: bool,
+        /// Decays of the first and the second moment.
+        betas: (f64, f64),
+        /// Added to the root of the second moment.
+        eps: f64,
+        /// Weight decay of segments that have none of their own.
+        weight_decay: f64,
+    },
+}
+
 /// An update rule for flat shards.
 pub trait Optimizer: Debug + Send + Sync {
     /// The state that it keeps, so that the engine can place it in any offload target.
@@ -92,6 +109,12 @@ pub trait Optimizer: Debug + Send + Sync {
     /// [`Error::OutOfRange`](crate::Error::OutOfRange) when slices and segments do not fit together; nothing is changed
     /// then.
     fn update(&self, shard: ShardUpdate<'_>, context: &StepContext) -> Result<()>;
+
+    /// The same rule, to within rounding, in the words of [`DeviceRule`], if these can say it. Without it, shards on a
+    /// device that the host cannot address are read and written for every update.
+    fn device_rule(&self) -> Option<DeviceRule> {
+        None
+    }
 }
 
 impl ShardUpdate<'_> {

@@ -32,7 +32,7 @@
 //! ```
 
 use crate::error::{Error, Result, nearest};
-use crate::{Communicator, OffloadTarget, Optimizer, OptionSpec, OptionValue, Options, Partitioner};
+use crate::{Communicator, DeviceMemory, OffloadTarget, Optimizer, OptionSpec, OptionValue, Options, Partitioner};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -51,8 +51,8 @@ pub struct Group {
 pub struct TargetContext {
     /// The rank whose shards it will hold.
     pub rank: usize,
-    /// Whether the host can address the device's memory (CPU backends).
-    pub device_is_host: bool,
+    /// Memory of the device that it computes on; `None` where that is the host's own (CPU backends).
+    pub device: Option<Arc<dyn DeviceMemory>>,
 }
 
 /// One communicator for every rank of a group that runs in this process, in the order of the ranks.

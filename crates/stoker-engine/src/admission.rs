@@ -143,7 +143,9 @@ fn advice(settings: &Settings, largest: u64, target: Place, place: Place, limit:
             advice.push("offload.name = \"cpu-offload\" (shards and optimizer state in host memory)".to_owned());
         }
         if settings.stage == Stage::Three && settings.pool_bytes > largest {
-            advice.push(format!("a smaller schedule.pool_bytes (at least the largest unit, {largest} bytes)"));
+            advice.push(format!(
+                "a smaller schedule.pool_bytes (the largest unit, {largest} bytes, is there at times in any case)"
+            ));
         }
         if largest > limit / 3 {
             advice.push("smaller units (wrap parts of the largest one)".to_owned());

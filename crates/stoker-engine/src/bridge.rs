@@ -1,5 +1,6 @@
 //! How bytes move between host memory and the device that computes.
 
+use crate::on_device::OnDevice;
 use std::fmt::Debug;
 use std::ops::Range;
 use stoker_core::{DType, HostBuffer, Result, Ticket};
@@ -13,6 +14,15 @@ pub enum Landing {
     Add,
 }
 
+/// A gradient that is a slab.
+#[derive(Debug)]
+pub struct Adopted<S> {
+    /// It.
+    pub slab: S,
+    /// As [`Bridge::land`] tells it.
+    pub finite: bool,
+}
+
 /// A device, as the engine sees it: flat buffers, copies with tickets, gradients that land.
 ///
 /// Copies may run on streams of their own; the bridge orders them with the device's computation: what
@@ -22,7 +32,7 @@ pub enum Landing {
 /// done.
 pub trait Bridge: Debug + Send {
     /// A buffer on the device. What the computation uses are views of it.
-    type Slab: Debug + Send;
+    type Slab: Debug + Send + 'static;
     /// A gradient as it comes out of the computation.
     type Gradient;
 
@@ -76,6 +86,20 @@ pub trait Bridge: Debug + Send {
         landing: Landing,
     ) -> Result<bool>;
 
+    /// Makes a gradient that is all of a bucket the bucket itself: a copy less, and on the device half of the memory.
+    ///
+    /// # Errors
+    /// Gives the gradient back, to be landed, unless it has `elements` elements of this type, in row-major order, in memory
+    /// that nobody else has.
+    fn adopt(
+        &mut self,
+        gradient: Self::Gradient,
+        _dtype: DType,
+        _elements: usize,
+    ) -> std::result::Result<Adopted<Self::Slab>, Self::Gradient> {
+        Err(gradient)
+    }
+
     /// The sums of the squares of these ranges of a slab, as it is now, if the device can tell them without the host
     /// reading the elements; not finite where an element is not. `None`: the host does it.
     ///
@@ -83,6 +107,12 @@ pub trait Bridge: Debug + Send {
     /// What the device failed with.
     fn sums_of_squares(&mut self, _slab: &Self::Slab, _ranges: &[Range<usize>]) -> Result<Option<Ticket<Vec<f64>>>> {
         Ok(None)
+    }
+
+    /// What it does with slabs that are regions of shards, if it gives out such regions
+    /// ([`DeviceMemory`](stoker_core::DeviceMemory)).
+    fn on_device(&mut self) -> Option<&mut dyn OnDevice<Self::Slab>> {
+        None
     }
 
     /// The same elements, in memory that the device copies from and to by itself, if it can have some and that is of use.

@@ -7,6 +7,7 @@ use crate::gather::here;
 use crate::gradients::Reduction;
 use crate::ledger::{Allotment, Ledger};
 use crate::loss_scale::Scaler;
+use crate::on_device::warn_of_round_trips;
 use crate::order::Order;
 use crate::residency::{Hold, Pool, Slab};
 use crate::settings::{Settings, Stage};
@@ -89,6 +90,7 @@ impl<B: Bridge> Engine<B> {
         let largest_call = largest_call(&specs, &plans);
         let bucket_limit = bucket_bytes(&settings, &specs, &plans);
         agree_on_plans(&plugins, &specs, &plans)?;
+        warn_of_round_trips(plugins.target.as_ref(), plugins.optimizer.as_ref());
 
         let limits = [(Place::Device, settings.device_memory_limit), (Place::Host, settings.host_memory_limit)];
         let ledger = Ledger::with_limits(limits.into_iter().filter_map(|(place, limit)| Some((place, limit?))));
@@ -119,11 +121,9 @@ impl<B: Bridge> Engine<B> {
         let workers = Arc::new(Workers::start(rank, settings.update_threads)?);
         let updater =
             if settings.overlap { Some(Updater::start(rank, workers.clone(), settings.timeout)?) } else { None };
-        // A call has all that it gathers at once.
-        let largest = largest_call;
         // Gathers are collectives then: what is gathered when must be the same on every rank.
         let collective = settings.stage == Stage::Three && plugins.communicator.world() > 1;
-        let mut pool = Pool::new(units.len(), settings.pool_bytes.max(largest), collective, ledger.clone());
+        let mut pool = Pool::new(units.len(), settings.pool_bytes, largest_call, collective, ledger.clone());
         for (hold, unit) in pool.holds.iter_mut().zip(&units) {
             hold.always = settings.stage < Stage::Three || unit.slab_bytes() < settings.persistence_threshold;
         }

@@ -37,6 +37,7 @@ impl<B: Bridge> Engine<B> {
         self.phase = "what follows the forward";
         let hold = self.hold(unit);
         hold.calls = hold.calls.saturating_sub(1);
+        self.pool.trim(&self.bridge, &self.order);
     }
 
     /// The slab of `unit`, gathered if it is not: for whoever needs the weights in backward.
@@ -141,6 +142,10 @@ impl<B: Bridge> Engine<B> {
         let Unit { dtype, .. } = self.units[unit];
         let elements = self.units[unit].plan.elements;
         let whole = self.units[unit].plan.world() == 1;
+        if whole && self.fill_on_device(unit, &mut slab)? {
+            self.pool.units[unit] = Residency::Gathered { slab, version };
+            return Ok(());
+        }
         let lent = self.bridge.lend(&mut slab.buffer);
         self.moved.to_device += self.units[unit].slab_bytes();
         let regions = here(&mut self.units[unit].shard)?;

@@ -1,6 +1,6 @@
 //! Gradients land in the unit's bucket on the device and are reduced to the shard that this rank keeps.
 
-use crate::bridge::{Bridge, Landing};
+use crate::bridge::{Adopted, Bridge, Landing};
 use crate::cast;
 use crate::engine::Engine;
 use crate::gather::here;
@@ -63,30 +63,64 @@ impl<B: Bridge> Engine<B> {
             // Autodiff has no way to make a frozen parameter again without its gradient.
             return Ok(());
         }
+        let gradient = match self.adopt(unit, &range, gradient)? {
+            Ok(finite) => {
+                self.arrived(unit, parameter, finite);
+                return Ok(());
+            }
+            Err(gradient) => gradient,
+        };
         if self.buckets[unit].is_none() {
             self.buckets[unit] = Some(self.new_bucket(unit)?);
         }
-        let state = &mut self.units[unit].gradient;
-        let landing = if state.in_bucket[parameter] { Landing::Add } else { Landing::Set };
-        state.in_bucket[parameter] = true;
-        state.arrived[parameter] = true;
-        if let Some(bucket) = &mut self.buckets[unit]
-            && !self.bridge.land(gradient, &mut bucket.buffer, range, landing)?
-        {
-            self.units[unit].gradient.not_finite[parameter] = true;
-        }
+        let Some(bucket) = &mut self.buckets[unit] else { return Ok(()) };
+        let landing = if self.units[unit].gradient.in_bucket[parameter] { Landing::Add } else { Landing::Set };
+        let finite = self.bridge.land(gradient, &mut bucket.buffer, range, landing)?;
+        self.arrived(unit, parameter, finite);
         Ok(())
     }
 
+    /// Makes a gradient that is all of its unit's the bucket, if there is none yet, and tells whether it is finite; gives
+    /// it back if it cannot.
+    fn adopt(
+        &mut self,
+        unit: UnitId,
+        range: &Range<usize>,
+        gradient: B::Gradient,
+    ) -> Result<std::result::Result<bool, B::Gradient>> {
+        let Unit { plan, gradient_dtype, .. } = &self.units[unit];
+        let (dtype, elements) = (*gradient_dtype, plan.elements);
+        if self.buckets[unit].is_some() || range.len() != elements {
+            return Ok(Err(gradient));
+        }
+        let allotment = self.book_bucket(unit)?;
+        Ok(self.bridge.adopt(gradient, dtype, elements).map(|Adopted { slab, finite }| {
+            self.buckets[unit] = Some(Slab::new(slab, dtype, elements, allotment));
+            finite
+        }))
+    }
+
+    fn arrived(&mut self, unit: UnitId, parameter: ParameterId, finite: bool) {
+        let state = &mut self.units[unit].gradient;
+        state.in_bucket[parameter] = true;
+        state.arrived[parameter] = true;
+        state.not_finite[parameter] |= !finite;
+    }
+
     fn new_bucket(&mut self, unit: UnitId) -> Result<Slab<B::Slab>> {
+        let allotment = self.book_bucket(unit)?;
+        let Unit { plan, gradient_dtype, .. } = &self.units[unit];
+        let buffer = self.bridge.allocate(*gradient_dtype, plan.elements)?;
+        Ok(Slab::new(buffer, *gradient_dtype, plan.elements, allotment))
+    }
+
+    /// Books a bucket, once there is room for it.
+    fn book_bucket(&mut self, unit: UnitId) -> Result<Allotment> {
         let bytes = self.units[unit].bucket_bytes();
         while self.ledger.now(Place::Device, Role::GradientBucket) + bytes > self.bucket_limit
             && self.finish_first_reduction()?
         {}
-        let Unit { plan, gradient_dtype, .. } = &self.units[unit];
-        let allotment = self.ledger.allot(Place::Device, Role::GradientBucket, &plan.unit, bytes)?;
-        let buffer = self.bridge.allocate(*gradient_dtype, plan.elements)?;
-        Ok(Slab::new(buffer, *gradient_dtype, plan.elements, allotment))
+        Ok(self.ledger.allot(Place::Device, Role::GradientBucket, self.units[unit].name(), bytes)?)
     }
 
     /// The backward of a tracked call of the unit is about to begin: what comes after it is fetched ahead.
@@ -123,6 +157,7 @@ impl<B: Bridge> Engine<B> {
             return Ok(());
         }
         self.hold(unit).until_backward = false;
+        self.pool.trim(&self.bridge, &self.order);
         if self.settings.stage >= Stage::Two && self.units[unit].trainable {
             if !self.is_alone() {
                 // Also without a gradient of its own: another rank may have one.
@@ -151,6 +186,9 @@ impl<B: Bridge> Engine<B> {
         self.units[unit].gradient.in_bucket.fill(false);
         let Unit { gradient_dtype, .. } = self.units[unit];
         let elements = self.units[unit].plan.elements;
+        if self.keep_on_device(unit, &bucket)? {
+            return self.update_in_backward(unit);
+        }
         self.sum_on_device(unit, &bucket)?;
         self.moved.from_device += self.units[unit].bucket_bytes();
         let source = match self.bridge.lend(&mut bucket.buffer) {

@@ -13,6 +13,7 @@
 //! | `gradients` | gradients land in the unit's bucket; reduce-scatter to the shard |
 //! | `agree` | which gradients arrived on any rank, their norm, and whether they are finite |
 //! | `step` | reduce what is left, decide (one number), update |
+//! | `on_device` | shards that the device keeps and updates itself |
 //! | `early` | updates that begin in backward |
 //! | `loss_scale` | how gradients are kept in the range of f16 |
 //! | `update` | a unit's update, in place, inline or on the update thread |
@@ -40,6 +41,7 @@ mod gather;
 mod gradients;
 mod ledger;
 mod loss_scale;
+mod on_device;
 mod order;
 mod residency;
 mod settings;
@@ -49,10 +51,11 @@ mod update;
 mod workers;
 
 pub use agree::NotFinite;
-pub use bridge::{Bridge, Landing};
+pub use bridge::{Adopted, Bridge, Landing};
 pub use engine::{Engine, Moved, Plugins};
 pub use error::{Error, Result};
 pub use ledger::{Allotment, Ledger, Peak};
+pub use on_device::{OnDevice, ShardOnDevice};
 pub use settings::{Clipping, DynamicLossScale, LossScale, Settings, Stage};
 pub use step::{Outcome, StepReport};
 pub use unit::{ParameterId, ParameterRule, UnitId, UnitSpec};

@@ -123,6 +123,9 @@ pub(crate) struct Pool<B: Bridge> {
     free: Vec<Slab<B::Slab>>,
     /// Slabs that were replaced while the graph still used them.
     held_by_graph: Vec<Slab<B::Slab>>,
+    /// Bytes that may stay, of all but units that always do.
+    kept: u64,
+    /// Bytes that there may be while the largest call has its own.
     limit: u64,
     /// Whether a gather is a collective.
     collective: bool,
@@ -131,13 +134,15 @@ pub(crate) struct Pool<B: Bridge> {
 }
 
 impl<B: Bridge> Pool<B> {
-    pub(crate) fn new(units: usize, limit: u64, collective: bool, ledger: Ledger) -> Self {
+    /// `kept` bytes may stay; `largest` are those of the largest call, which may be more.
+    pub(crate) fn new(units: usize, kept: u64, largest: u64, collective: bool, ledger: Ledger) -> Self {
         Self {
             units: (0..units).map(|_| Residency::Absent).collect(),
             holds: vec![Hold::default(); units],
             free: Vec::new(),
             held_by_graph: Vec::new(),
-            limit,
+            kept,
+            limit: kept.max(largest),
             collective,
             ledger,
             warned: vec![false; units],
@@ -179,17 +184,10 @@ impl<B: Bridge> Pool<B> {
         let bytes = wanted.bytes();
         let pooled = !self.holds.get(wanted.unit).is_some_and(|hold| hold.always);
         if pooled {
-            // What this rank's graph holds counts only where no other rank must choose alike.
-            let held = if self.collective { 0 } else { self.held_bytes() };
-            while self.resident_bytes() + held + bytes > self.limit {
-                match self.farthest(bridge, order, wanted) {
-                    Some(victim) => {
-                        if let Residency::Gathered { slab, .. } =
-                            std::mem::replace(&mut self.units[victim], Residency::Absent)
-                        {
-                            self.discard(bridge, slab);
-                        }
-                    }
+            let limit = if wanted.must_have { self.limit } else { self.kept };
+            while self.resident_bytes() + self.held_in_books() + bytes > limit {
+                match self.farthest(bridge, order, Some(wanted)) {
+                    Some(victim) => self.release(bridge, victim),
                     None if wanted.must_have => break,
                     None => return Ok(None),
                 }
@@ -208,11 +206,41 @@ impl<B: Bridge> Pool<B> {
         Ok(Some(Slab::new(bridge.allocate(wanted.dtype, wanted.elements)?, wanted.dtype, wanted.elements, allotment)))
     }
 
-    /// The gathered unit that may go and is wanted last. A fetch ahead takes none that is wanted before what it fetches.
-    fn farthest(&self, bridge: &B, order: &Order, wanted: &Wanted<'_>) -> Option<usize> {
-        let mine = order.distance(wanted.unit);
+    /// What is beyond the bytes that may stay goes: a call is over that had more.
+    pub(crate) fn trim(&mut self, bridge: &B, order: &Order) {
+        if self.limit == self.kept {
+            return;
+        }
+        self.reap(bridge);
+        while self.resident_bytes() + self.held_in_books() > self.kept {
+            match self.farthest(bridge, order, None) {
+                Some(victim) => self.release(bridge, victim),
+                None => break,
+            }
+        }
+        while self.resident_bytes() + self.held_bytes() + self.free_bytes() > self.kept && self.free.pop().is_some() {}
+    }
+
+    /// Bytes that this rank's graph holds, which count only where no other rank must choose alike.
+    fn held_in_books(&self) -> u64 {
+        if self.collective { 0 } else { self.held_bytes() }
+    }
+
+    fn release(&mut self, bridge: &B, unit: usize) {
+        if let Residency::Gathered { slab, .. } = std::mem::replace(&mut self.units[unit], Residency::Absent) {
+            self.discard(bridge, slab);
+        }
+    }
+
+    /// The gathered unit that may go and is wanted last. For a fetch ahead, none that is wanted before what it fetches.
+    fn farthest(&self, bridge: &B, order: &Order, wanted: Option<&Wanted<'_>>) -> Option<usize> {
+        let (own, mine) = match wanted {
+            Some(wanted) if wanted.must_have => (Some(wanted.unit), None),
+            Some(wanted) => (Some(wanted.unit), Some(order.distance(wanted.unit))),
+            None => (None, None),
+        };
         (0..self.units.len())
-            .filter(|&unit| unit != wanted.unit && self.holds[unit].lets_go())
+            .filter(|&unit| Some(unit) != own && self.holds[unit].lets_go())
             .filter(|&unit| match &self.units[unit] {
                 // One that the graph holds frees nothing.
                 Residency::Gathered { slab, .. } => self.collective || !bridge.is_shared(&slab.buffer),
@@ -220,7 +248,7 @@ impl<B: Bridge> Pool<B> {
             })
             // `None` (not expected at all) is farther than any distance.
             .map(|unit| (order.distance(unit).map_or(usize::MAX, |distance| distance), unit))
-            .filter(|(distance, _)| wanted.must_have || mine.is_some_and(|mine| *distance > mine))
+            .filter(|(distance, _)| mine.is_none_or(|mine| mine.is_some_and(|mine| *distance > mine)))
             .max()
             .map(|(_, unit)| unit)
     }

@@ -90,7 +90,7 @@ pub struct Settings {
     /// [Note: Updates in backward](crate::Engine::announce_step). A step that has a gradient that is not finite is an
     /// error then.
     pub update_in_backward: bool,
-    /// Bytes of slabs at stage 3; at least the largest unit.
+    /// Bytes of slabs that may stay at stage 3. A call that needs more has it until its end, or until that of its backward.
     pub pool_bytes: u64,
     /// Bytes of units that may be on their way ahead of their use.
     pub prefetch_bytes: u64,

@@ -139,6 +139,11 @@ impl<B: Bridge> Engine<B> {
         self.settle(unit)?;
         self.units[unit].count_update();
         let segments = self.segments(unit, learning_rate);
+        self.units[unit].version += 1;
+        self.units[unit].gradient.updated = true;
+        if self.update_on_device(unit, &segments, &context)? {
+            return Ok(());
+        }
         let Shard::Here(regions) = std::mem::replace(&mut self.units[unit].shard, Shard::Lost) else {
             return Err(Error::Stopped("a shard was used while its update runs".to_owned()));
         };
@@ -151,8 +156,6 @@ impl<B: Bridge> Engine<B> {
             Some(updater) => Shard::Updating(updater.submit(job, turn)),
             None => Shard::Here(self.workers.run(|| job.run())?),
         };
-        self.units[unit].version += 1;
-        self.units[unit].gradient.updated = true;
         Ok(())
     }
 

@@ -6,12 +6,16 @@
 //! Without the feature `libtorch` there is nothing here.
 
 #[cfg(feature = "libtorch")]
+mod adam;
+#[cfg(feature = "libtorch")]
 mod convolution;
 #[cfg(feature = "libtorch")]
 pub mod cuda;
 #[cfg(feature = "libtorch")]
 mod error;
 
+#[cfg(feature = "libtorch")]
+pub use adam::Adam;
 #[cfg(feature = "libtorch")]
 pub use convolution::{Convolution, Operand};
 #[cfg(feature = "libtorch")]

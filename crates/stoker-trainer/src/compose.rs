@@ -10,14 +10,19 @@ use stoker_engine::{Clipping, DynamicLossScale, LossScale, Plugins, Stage};
 
 /// A rank with the plugins and the settings of the configuration.
 pub(crate) fn rank_of(settings: &Settings, rank: usize, communicator: Arc<dyn Communicator>) -> Result<Rank> {
-    let context = TargetContext { rank, device_is_host: settings.device.backend != Backend::LibTorchCuda };
+    let device = device(settings);
+    let memory = match device.backend {
+        stoker_burn::Backend::LibTorchCuda => device.memory(rank)?,
+        stoker_burn::Backend::Flex | stoker_burn::Backend::LibTorch => None,
+    };
+    let context = TargetContext { rank, device: memory };
     let plugins = Plugins {
         partitioner: registry::partitioner(&settings.partitioner.name, &settings.partitioner.options)?,
         target: registry::offload_target(&settings.offload.name, &settings.offload.options, &context)?,
         optimizer: registry::optimizer(&settings.optimizer.choice.name, &settings.optimizer.choice.options)?,
         communicator,
     };
-    let burn = stoker_burn::Rank::new(engine(settings)?, device(settings), plugins, settings.run.seed)?
+    let burn = stoker_burn::Rank::new(engine(settings)?, device, plugins, settings.run.seed)?
         .with_parameter_rules(rules(settings))
         .with_running_statistics(match settings.model.running_statistics {
             RunningStatistics::BroadcastFromFirst => stoker_burn::RunningStatistics::BroadcastFromFirst,

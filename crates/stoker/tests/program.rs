@@ -295,16 +295,3 @@ fn plugins_are_linked_and_listed() {
     }
     assert!(stdout.contains("betas"), "{stdout}");
 }
-
-/// Shards that are said to be on a GPU are not silently kept elsewhere.
-#[test]
-fn gpu_only_is_refused_where_the_device_is_not_the_host() {
-    let command = stoker(&["train", "--profile", "gpu-only"]);
-    let settings = TINY.into_iter().chain(["device.backend=libtorch-cuda"]);
-    let (code, _, stderr) = run(with_settings(command, settings));
-    assert_eq!(code, 1, "{stderr}");
-    assert!(
-        stderr.contains("the host cannot address the device of rank 0. Choose offload target `cpu-offload`"),
-        "{stderr}"
-    );
-}

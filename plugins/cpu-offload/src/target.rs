@@ -97,7 +97,7 @@ mod tests {
     use stoker_core::{DType, Role, registry};
     use stoker_testkit::offload;
 
-    const CONTEXT: TargetContext = TargetContext { rank: 0, device_is_host: false };
+    const CONTEXT: TargetContext = TargetContext { rank: 0, device: None };
 
     fn spec(elements: usize) -> RegionSpec {
         RegionSpec { unit: "net.block".into(), role: Role::Parameters, dtype: DType::F32, elements }

@@ -3,4 +3,4 @@
 
 mod target;
 
-pub use target::HostDevice;
+pub use target::{HostDevice, OwnDevice};

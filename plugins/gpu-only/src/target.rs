@@ -1,11 +1,9 @@
-//! The target for devices whose memory the host can address.
+//! The targets: for devices whose memory the host can address, and for others.
 
 use std::sync::Arc;
-use stoker_core::offload::{Allowance, MemoryRegion};
+use stoker_core::offload::{Allowance, DeviceMemory, MemoryRegion};
 use stoker_core::registry::{Build, Plugin, TargetContext};
 use stoker_core::{Error, OffloadTarget, Options, Place, Region, RegionSpec, Result, TargetTraits, inventory};
-
-const NAME: &str = "gpu-only";
 
 /// The device is the host (CPU backends): its memory is ordinary memory and counts as the device's.
 #[derive(Debug, Clone, Default)]
@@ -33,9 +31,32 @@ impl OffloadTarget for HostDevice {
     }
 }
 
+/// A device of its own (a GPU): regions are its memory, in which it updates shards itself.
+#[derive(Debug, Clone)]
+pub struct OwnDevice {
+    memory: Arc<dyn DeviceMemory>,
+}
+
+impl OwnDevice {
+    /// Keeps shards in this memory.
+    pub fn new(memory: Arc<dyn DeviceMemory>) -> Self {
+        Self { memory }
+    }
+}
+
+impl OffloadTarget for OwnDevice {
+    fn traits(&self) -> TargetTraits {
+        TargetTraits { place: Place::Device, host_addressable: false, capacity_left: None }
+    }
+
+    fn allocate(&self, spec: RegionSpec) -> Result<Box<dyn Region>> {
+        self.memory.region(spec)
+    }
+}
+
 inventory::submit! {
     Plugin {
-        name: NAME,
+        name: "gpu-only",
         description: "shards stay in the memory of the device that computes: nothing is offloaded",
         options: &[],
         build: Build::OffloadTarget(build),
@@ -43,25 +64,27 @@ inventory::submit! {
 }
 
 fn build(_options: &Options, context: &TargetContext) -> Result<Arc<dyn OffloadTarget>> {
-    if context.device_is_host {
-        return Ok(Arc::new(HostDevice::default()));
-    }
-    Err(Error::Plugin {
-        plugin: NAME.to_owned(),
-        doing: format!(
-            "the host cannot address the device of rank {}. Choose offload target `cpu-offload`, or a CPU backend",
-            context.rank
-        ),
-        source: "`gpu-only` has no form for such a device yet".into(),
+    Ok(match &context.device {
+        Some(memory) => Arc::new(OwnDevice::new(memory.clone())),
+        None => Arc::new(HostDevice::default()),
     })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::error::Error as _;
-    use stoker_core::registry;
+    use stoker_core::{DType, Role, registry};
     use stoker_testkit::offload;
+
+    /// A device whose memory is the host's after all, which it keeps to itself.
+    #[derive(Debug)]
+    struct Elsewhere;
+
+    impl DeviceMemory for Elsewhere {
+        fn region(&self, spec: RegionSpec) -> Result<Box<dyn Region>> {
+            HostDevice::default().allocate(spec)
+        }
+    }
 
     #[test]
     fn keeps_every_law() {
@@ -70,19 +93,12 @@ mod tests {
 
     #[test]
     fn is_found_by_its_name_and_counts_as_the_device() {
-        let context = TargetContext { rank: 2, device_is_host: true };
-        let found = registry::offload_target(NAME, &Default::default(), &context).unwrap();
-        assert_eq!((found.traits().place, found.traits().host_addressable), (Place::Device, true));
-    }
-
-    #[test]
-    fn a_device_out_of_reach_is_refused() {
-        let context = TargetContext { rank: 2, device_is_host: false };
-        let error = registry::offload_target(NAME, &Default::default(), &context).unwrap_err();
-        assert_eq!(
-            error.to_string(),
-            "gpu-only: the host cannot address the device of rank 2. Choose offload target `cpu-offload`, or a CPU backend"
-        );
-        assert_eq!(error.source().unwrap().to_string(), "`gpu-only` has no form for such a device yet");
+        for (device, host_addressable) in [(None, true), (Some(Arc::new(Elsewhere) as _), false)] {
+            let found = registry::offload_target("gpu-only", &Default::default(), &TargetContext { rank: 2, device });
+            let found = found.unwrap();
+            assert_eq!((found.traits().place, found.traits().host_addressable), (Place::Device, host_addressable));
+            let spec = RegionSpec { unit: "u".into(), role: Role::Gradients, dtype: DType::F32, elements: 3 };
+            assert_eq!(found.allocate(spec.clone()).unwrap().spec(), &spec);
+        }
     }
 }

@@ -4,8 +4,8 @@ use crate::{segments, specs};
 use std::sync::Arc;
 use stoker_core::registry::{Build, Plugin};
 use stoker_core::{
-    DType, Granularity, Optimizer, OptionSpec, OptionValue, Options, Result, ShardUpdate, StateSlot, StepContext,
-    inventory,
+    DType, DeviceRule, Granularity, Optimizer, OptionSpec, OptionValue, Options, Result, ShardUpdate, StateSlot,
+    StepContext, inventory,
 };
 use stoker_kernels::{Decay, Level, adam};
 
@@ -59,6 +59,12 @@ impl Optimizer for Adam {
             };
             adam::adam(Level::best(), &rule, shard);
         })
+    }
+
+    fn device_rule(&self) -> Option<DeviceRule> {
+        let Self { decay, betas, eps, weight_decay, moments } = *self;
+        let decoupled = decay == Decay::Decoupled;
+        (moments == DType::F32).then_some(DeviceRule::Adam { decoupled, betas, eps, weight_decay })
     }
 }
 

@@ -18,6 +18,7 @@
 //! | `pool` | GiB of slabs, 3 |
 //! | `prefetch` | GiB, 1 |
 //! | `steps`, `threads` | 12; all processors |
+//! | `target` | `gpu-only`: shards on the device; `cpu-offload` |
 //! | `moments` | `bf16`, for AdamW's in it; f32 |
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a bench reports by panicking")]
@@ -82,6 +83,9 @@ fn setup(arguments: &Arguments) -> Setup {
     let mut setup = Setup { weight_decay: 3e-7, ..Setup::new(1, 3) };
     if let Some(moments) = arguments.0.get("moments") {
         setup.options.insert("moments".to_owned(), OptionValue::Text(moments.clone()));
+    }
+    if arguments.text("target", "cpu-offload") == "gpu-only" {
+        setup.target = "gpu-only";
     }
     setup.device.compute = match arguments.text("dtype", "bf16").as_str() {
         "f32" => DType::F32,

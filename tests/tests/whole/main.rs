@@ -12,5 +12,6 @@ mod matrix;
 mod moe;
 mod oddities;
 mod precision;
+mod resident;
 mod steps;
 mod sync_batch_norm;

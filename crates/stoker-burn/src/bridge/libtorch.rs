@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use stoker_core::{DType, Error, HostBuffer, Result, Ticket};
 use stoker_cuda::Mark;
-use stoker_engine::{Bridge, Landing};
+use stoker_engine::{Adopted, Bridge, Landing, OnDevice};
 
 /// The bridge of the LibTorch backend. On the CPU copies are done when they return; on a GPU they run on streams.
 #[derive(Debug)]
@@ -32,6 +32,16 @@ impl LibTorchBridge {
         Ok(Self { device, cuda })
     }
 
+    /// As [`Bridge::land`] tells it.
+    fn is_finite(&self, gradient: &tch::Tensor) -> Result<bool> {
+        // The CPU has the answer at once; a GPU would have to be waited for.
+        if gradient.numel() == 0 || self.cuda.is_some() {
+            return Ok(true);
+        }
+        let finite = gradient.f_isfinite().and_then(|finite| finite.f_all()).map_err(failed("checking a gradient"))?;
+        finite.f_int64_value(&[]).map(|finite| finite != 0).map_err(failed("checking a gradient"))
+    }
+
     /// Bytes of the device that nobody has, where there is a limit to them.
     pub(crate) fn free_bytes(&self) -> Result<Option<u64>> {
         self.cuda.as_ref().map(Cuda::free_bytes).transpose()
@@ -41,13 +51,19 @@ impl LibTorchBridge {
 /// A slab: a flat tensor whose views carry its storage count.
 #[derive(Debug)]
 pub(crate) struct LibTorchSlab {
-    tensor: TchTensor,
+    pub(super) tensor: TchTensor,
     dtype: DType,
     /// The end of the last copy to it, until the computation was told of it.
     filled: Option<Mark>,
 }
 
 impl LibTorchSlab {
+    pub(super) fn zeros(device: tch::Device, dtype: DType, elements: usize) -> Result<Self> {
+        let zeros = tch::Tensor::f_zeros([elements as i64], (kind(dtype), device));
+        let tensor = TchTensor::new(zeros.map_err(failed("allocating a slab"))?);
+        Ok(Self { tensor, dtype, filled: None })
+    }
+
     /// A tensor that shares elements `range`.
     ///
     /// # Errors
@@ -60,11 +76,11 @@ impl LibTorchSlab {
     }
 }
 
-fn failed(doing: &'static str) -> impl Fn(tch::TchError) -> Error {
+pub(super) fn failed(doing: &'static str) -> impl Fn(tch::TchError) -> Error {
     move |source| Error::Plugin { plugin: "libtorch".to_owned(), doing: doing.to_owned(), source: source.into() }
 }
 
-fn kind(dtype: DType) -> tch::Kind {
+pub(super) fn kind(dtype: DType) -> tch::Kind {
     match dtype {
         DType::F16 => tch::Kind::Half,
         DType::BF16 => tch::Kind::BFloat16,
@@ -73,7 +89,7 @@ fn kind(dtype: DType) -> tch::Kind {
     }
 }
 
-fn narrow(tensor: &tch::Tensor, range: &Range<usize>) -> Result<tch::Tensor> {
+pub(super) fn narrow(tensor: &tch::Tensor, range: &Range<usize>) -> Result<tch::Tensor> {
     tensor.f_narrow(0, range.start as i64, range.len() as i64).map_err(failed("narrowing a slab"))
 }
 
@@ -82,9 +98,7 @@ impl Bridge for LibTorchBridge {
     type Gradient = TchTensor;
 
     fn allocate(&mut self, dtype: DType, elements: usize) -> Result<LibTorchSlab> {
-        let zeros = tch::Tensor::f_zeros([elements as i64], (kind(dtype), self.device));
-        let tensor = TchTensor::new(zeros.map_err(failed("allocating a slab"))?);
-        Ok(LibTorchSlab { tensor, dtype, filled: None })
+        LibTorchSlab::zeros(self.device, dtype, elements)
     }
 
     fn is_shared(&self, slab: &LibTorchSlab) -> bool {
@@ -153,12 +167,32 @@ impl Bridge for LibTorchBridge {
                 drop(target.f_add_(&flat).map_err(failed("adding a gradient"))?);
             }
         }
-        // The CPU has the answer at once; a GPU would have to be waited for.
-        if flat.numel() == 0 || self.cuda.is_some() {
-            return Ok(true);
+        self.is_finite(&flat)
+    }
+
+    fn adopt(
+        &mut self,
+        gradient: TchTensor,
+        dtype: DType,
+        elements: usize,
+    ) -> std::result::Result<Adopted<LibTorchSlab>, TchTensor> {
+        let TchTensor { tensor, storage } = &gradient;
+        let fits = (tensor.kind(), tensor.numel()) == (kind(dtype), elements) && tensor.is_contiguous();
+        if !fits || Arc::strong_count(storage.buffer_ref()) > 1 {
+            return Err(gradient);
         }
-        let finite = flat.f_isfinite().and_then(|finite| finite.f_all()).map_err(failed("checking a gradient"))?;
-        finite.f_int64_value(&[]).map(|finite| finite != 0).map_err(failed("checking a gradient"))
+        match tensor
+            .f_view([-1])
+            .map_err(failed("flattening a gradient"))
+            .and_then(|flat| Ok((self.is_finite(&flat)?, flat)))
+        {
+            Ok((finite, flat)) => {
+                let slab = LibTorchSlab { tensor: TchTensor::new(flat), dtype, filled: None };
+                Ok(Adopted { slab, finite })
+            }
+            // Landing meets the same error, and can tell it.
+            Err(_) => Err(gradient),
+        }
     }
 
     fn sums_of_squares(&mut self, slab: &LibTorchSlab, ranges: &[Range<usize>]) -> Result<Option<Ticket<Vec<f64>>>> {
@@ -174,6 +208,10 @@ impl Bridge for LibTorchBridge {
         }
         let norms = tch::Tensor::f_stack(&norms, 0).map_err(failed("collecting norms"))?;
         cuda.squares(norms).map(Some)
+    }
+
+    fn on_device(&mut self) -> Option<&mut dyn OnDevice<LibTorchSlab>> {
+        Some(self)
     }
 
     fn pin(&mut self, memory: HostBuffer) -> HostBuffer {

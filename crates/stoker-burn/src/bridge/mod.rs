@@ -5,6 +5,8 @@ mod cuda;
 pub(crate) mod flex;
 #[cfg(feature = "libtorch")]
 pub(crate) mod libtorch;
+#[cfg(feature = "libtorch")]
+pub(crate) mod resident;
 
 use burn::tensor::DType;
 use stoker_core::Error;

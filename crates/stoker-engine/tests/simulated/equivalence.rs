@@ -90,6 +90,37 @@ fn a_step_stays_within_the_pool_and_two_buckets() {
     }
 }
 
+/// What the largest unit needs beyond the pool it has for as long as it is used.
+#[test]
+fn a_pool_below_the_largest_unit_is_what_stays_between_calls() {
+    const POOL: u64 = UNIT / 2;
+    for (world, overlap) in [(1, false), (1, true), (2, false), (2, true)] {
+        let mut run = Run::new(world, 3);
+        run.settings = Settings { overlap, pool_bytes: POOL, prefetch_bytes: UNIT, ..run.settings };
+        ranks::run(run.communicators(), |communicator| {
+            let mut engine = run.engine(run.plugins(communicator)).unwrap();
+            engine.set_training(true).unwrap();
+            let mut most = 0;
+            for _ in 0..2 {
+                for unit in 0..6 {
+                    engine.begin_call(unit, true).unwrap();
+                    most = most.max(engine.ledger().now(Place::Device, Role::Slab));
+                    engine.end_call(unit);
+                    assert!(engine.ledger().now(Place::Device, Role::Slab) <= POOL, "after the call of {unit}");
+                }
+                for unit in (0..6).rev() {
+                    engine.before_backward(unit).unwrap();
+                    engine.slab(unit).unwrap();
+                    engine.backward_done(unit).unwrap();
+                    assert!(engine.ledger().now(Place::Device, Role::Slab) <= POOL, "after the backward of {unit}");
+                }
+                engine.step(1e-2, 1).unwrap();
+            }
+            assert!(most > POOL, "no unit was larger");
+        });
+    }
+}
+
 /// A graph that holds on to a slab: it is not overwritten, another is taken, and the books say so.
 #[test]
 fn a_slab_that_the_graph_holds_is_left_alone() {

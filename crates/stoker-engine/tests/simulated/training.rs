@@ -47,7 +47,7 @@ impl Run {
     }
 
     pub(crate) fn plugins(&self, communicator: Arc<dyn Communicator>) -> Plugins {
-        let context = TargetContext { rank: communicator.rank(), device_is_host: true };
+        let context = TargetContext { rank: communicator.rank(), device: None };
         let target: Arc<dyn OffloadTarget> = if self.staged {
             Arc::new(StagedTarget::new(Place::Disk, None))
         } else {
