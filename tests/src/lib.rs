@@ -114,7 +114,7 @@ impl Setup {
         }
         let rank = communicator.rank();
         let device = if self.device_memory { self.device.memory(rank).unwrap() } else { None };
-        let context = TargetContext { rank, device };
+        let context = TargetContext { rank, device, host_memory_is_given: false };
         let mut target = registry::offload_target(self.target, &Given::new(), &context).unwrap();
         if let Some(seed) = self.delays {
             // Half of the seeds have everything read and written, which the memory of these targets does not need.

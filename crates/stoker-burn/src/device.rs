@@ -64,7 +64,7 @@ impl DeviceSettings {
 
     #[cfg(feature = "libtorch")]
     fn libtorch_memory(&self, rank: usize) -> Result<Option<Arc<dyn DeviceMemory>>> {
-        Ok(Some(Arc::new(LibTorchMemory(self.tch_device(rank)?))))
+        Ok(Some(Arc::new(LibTorchMemory(self.tch_device(rank, 1)?.0))))
     }
 
     #[cfg(not(feature = "libtorch"))]
@@ -87,7 +87,7 @@ impl DeviceSettings {
 
     #[cfg(feature = "libtorch")]
     fn libtorch_device(&self, rank: usize) -> Result<Device> {
-        Ok(match self.tch_device(rank)? {
+        Ok(match self.tch_device(rank, 1)?.0 {
             tch::Device::Cuda(index) => Device::libtorch_cuda(index),
             _ => Device::libtorch(),
         })
@@ -99,16 +99,16 @@ impl DeviceSettings {
         Err(Error::BackendMissing { backend, feature: "libtorch" })
     }
 
-    /// The LibTorch device of a rank.
+    /// The LibTorch device of a rank, and how many of `world` ranks have it.
     #[cfg(feature = "libtorch")]
-    pub(crate) fn tch_device(&self, rank: usize) -> Result<tch::Device> {
+    pub(crate) fn tch_device(&self, rank: usize, world: usize) -> Result<(tch::Device, usize)> {
         if self.backend != Backend::LibTorchCuda {
-            return Ok(tch::Device::Cpu);
+            return Ok((tch::Device::Cpu, world));
         }
         let convolutions = if self.compute == DType::F32 { Convolutions::Own } else { Convolutions::CuDnn };
         let devices = prepare(convolutions).map_err(|error| Error::NoCuda { problem: error.to_string() })?;
         let index = rank.checked_rem(devices);
         let index = index.ok_or_else(|| Error::NoCuda { problem: "libtorch finds no CUDA device".to_owned() })?;
-        Ok(tch::Device::Cuda(index))
+        Ok((tch::Device::Cuda(index), world.saturating_sub(index).div_ceil(devices)))
     }
 }

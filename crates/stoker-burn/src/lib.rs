@@ -18,6 +18,7 @@
 //! | `ops` | mark, gather, token and join as Burn autodiff operations |
 //! | `boundary` | how a walk over a module notices units |
 //! | `survey`, `adopt` | a model is measured, then sharded parameter by parameter |
+//! | `start` | the engine of a surveyed model: planned, or made |
 //! | `init` | initial weights that depend on seed and path only |
 //! | `shared` | one rank's engine, as operations and units see it |
 //! | `collective` | a sum over ranks as a Burn autodiff operation |
@@ -50,6 +51,7 @@ mod parameters;
 mod raise;
 mod rank;
 mod shared;
+mod start;
 mod statistics;
 mod survey;
 mod unit;

@@ -2,14 +2,12 @@
 
 use crate::adopt::{Sharded, adopt};
 use crate::bridge::burn_type;
-use crate::bridge::flex::FlexBridge;
-#[cfg(feature = "libtorch")]
-use crate::bridge::libtorch::LibTorchBridge;
-use crate::device::{Backend, DeviceSettings};
+use crate::device::DeviceSettings;
 use crate::ops::join;
 use crate::parameters::{ParameterRules, RunningStatistics};
 use crate::raise::{catch, raise};
-use crate::shared::{AnyEngine, CallHandle, Mode, Shared, UnitLink, with_engine};
+use crate::shared::{CallHandle, Mode, Shared, UnitLink, with_engine};
+use crate::start::{plan, start};
 use crate::statistics::broadcast;
 use crate::survey::{Survey, survey};
 use crate::weights::{WeightsFile, save};
@@ -21,7 +19,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 use stoker_core::Communicator;
-use stoker_engine::{Engine, Ledger, Moved, Plugins, Settings, StepReport};
+use stoker_engine::{Ledger, MemoryPlan, Moved, Plugins, Settings, StepReport};
 
 /// One data-parallel worker and the model that it trains with the others.
 #[derive(Debug)]
@@ -138,6 +136,20 @@ impl Rank {
         &self.plugins.communicator
     }
 
+    /// What [`build`](Self::build) would need for a model, and what there is: nothing is allocated but the module itself,
+    /// whose parameters are not initialised. Other ranks are not asked.
+    ///
+    /// # Errors
+    /// A model that cannot be sharded; what the device fails with.
+    pub fn plan<M: Module>(&self, make: impl FnOnce(&Device) -> M) -> Result<MemoryPlan> {
+        let planned = || {
+            let specs = survey(&make(&self.device), &self.rules, burn_type(self.device_settings.compute))?.specs;
+            plan(&self.device_settings, &self.settings, &self.plugins, &specs)
+        };
+        let result = catch(planned, || "plan".to_owned());
+        self.report(result)
+    }
+
     /// Makes a model and shards it, one parameter at a time: no more than one full parameter exists at once.
     ///
     /// `make` builds the model on the device it is given; parameters of `burn::nn` are not initialised by that. Their
@@ -145,8 +157,8 @@ impl Rank {
     /// so that neither the number of ranks nor the launch changes them. Every rank must call it.
     ///
     /// # Errors
-    /// A model that cannot be sharded, or does not fit ([`stoker_engine::Error::DoesNotFit`], before anything is
-    /// allocated); ranks whose models differ; a weights file that does not fit.
+    /// A model that cannot be sharded, or does not fit ([`stoker_engine::Error::DoesNotFit`], before any rank allocates
+    /// anything); ranks whose models differ; a weights file that does not fit.
     pub fn build<M: Module + 'static>(&self, make: impl FnOnce(&Device) -> M, weights: Option<&Path>) -> Result<M> {
         let result = catch(|| self.try_build(make, weights), || "build".to_owned());
         self.report(result)
@@ -161,26 +173,7 @@ impl Rank {
         let compute = burn_type(self.device_settings.compute);
         let Survey { specs, units, buffers } = survey(&model, &self.rules, compute)?;
         let trainable: Vec<bool> = specs.iter().map(|spec| spec.trainable).collect();
-        #[cfg_attr(not(feature = "libtorch"), allow(unused_mut, reason = "a GPU limits what there is"))]
-        let (mut settings, plugins) = (self.settings.clone(), self.plugins.clone());
-        let engine = match self.device_settings.backend {
-            Backend::Flex => AnyEngine::Flex(Engine::new(settings, FlexBridge, plugins, specs)?),
-            #[cfg(feature = "libtorch")]
-            Backend::LibTorch | Backend::LibTorchCuda => {
-                let device = self.device_settings.tch_device(plugins.communicator.rank())?;
-                let bridge = LibTorchBridge::new(device, settings.timeout, settings.device_memory_limit)
-                    .map_err(stoker_engine::Error::from)?;
-                // What is there, if that is less than what is allowed.
-                let free = bridge.free_bytes().map_err(stoker_engine::Error::from)?;
-                settings.device_memory_limit = settings.device_memory_limit.into_iter().chain(free).min();
-                AnyEngine::LibTorch(Engine::new(settings, bridge, plugins, specs)?)
-            }
-            // A rank has no such device.
-            #[cfg(not(feature = "libtorch"))]
-            Backend::LibTorch | Backend::LibTorchCuda => {
-                return Err(Error::BackendMissing { backend: "libtorch", feature: "libtorch" });
-            }
-        };
+        let engine = start(&self.device_settings, self.settings.clone(), self.plugins.clone(), specs)?;
         let shared = Arc::new(Shared::new(engine, self.device.clone(), self.device_settings.copy_below));
         for unit in units {
             let link = UnitLink {

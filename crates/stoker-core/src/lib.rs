@@ -30,7 +30,7 @@ pub use buffer::{DType, HostBuffer, HostMemory};
 pub use communicator::Communicator;
 pub use error::{Error, Result};
 pub use layout::{ParameterSpec, PlacedParameter, Plan};
-pub use offload::{DeviceMemory, OffloadTarget, Place, Region, RegionSpec, Role, TargetTraits};
+pub use offload::{Bound, DeviceMemory, OffloadTarget, Place, Region, RegionSpec, Role, TargetTraits};
 pub use optimizer::{DeviceRule, Granularity, Optimizer, Segment, ShardUpdate, StateSlot, StepContext};
 pub use options::{OptionKind, OptionSpec, OptionValue, Options};
 pub use partitioner::Partitioner;

@@ -98,10 +98,30 @@ pub struct TargetTraits {
     pub capacity_left: Option<u64>,
 }
 
+/// What binds how much a target can still hand out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Bound {
+    /// Bytes that are left.
+    pub bytes: u64,
+    /// Whether the targets of all ranks of this process take from them together, as from the memory of the machine. If
+    /// not, they are this target's own.
+    pub shared: bool,
+    /// Where the number comes from: a setting's key, or what the machine calls it.
+    pub source: String,
+}
+
 /// Hands out memory for shards: the bunker of the furnace (ZeRO-Offload, ZeRO-Infinity).
 pub trait OffloadTarget: Debug + Send + Sync {
     /// What it is, and what is left of it.
     fn traits(&self) -> TargetTraits;
+
+    /// All that binds it now. A plan is held against each of them before anything is allocated.
+    ///
+    /// A target that knows more than [`TargetTraits::capacity_left`], such as what all ranks share, says it here.
+    fn bounds(&self) -> Vec<Bound> {
+        let own = |bytes| Bound { bytes, shared: false, source: "what the offload target has left".to_owned() };
+        self.traits().capacity_left.map(own).into_iter().collect()
+    }
 
     /// A region of zeros.
     ///

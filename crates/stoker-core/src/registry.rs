@@ -53,6 +53,9 @@ pub struct TargetContext {
     pub rank: usize,
     /// Memory of the device that it computes on; `None` where that is the host's own (CPU backends).
     pub device: Option<Arc<dyn DeviceMemory>>,
+    /// Whether the user has said how much host memory there is (`host.memory_limit`): what the machine says of it is then
+    /// not asked. The engine's books keep to what the user said.
+    pub host_memory_is_given: bool,
 }
 
 /// One communicator for every rank of a group that runs in this process, in the order of the ranks.

@@ -23,6 +23,32 @@ pub struct Adopted<S> {
     pub finite: bool,
 }
 
+/// Whose a device's memory is, and how much of it there is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DeviceRoom {
+    /// The host's: what is on the device is in the machine's memory.
+    Host,
+    /// Its own.
+    Own {
+        /// Bytes that nobody has now.
+        free: u64,
+        /// Ranks that compute on the device, this one included.
+        ranks: usize,
+    },
+    /// Not known.
+    Unknown,
+}
+
+impl DeviceRoom {
+    pub(crate) fn free(self) -> Option<u64> {
+        if let Self::Own { free, .. } = self { Some(free) } else { None }
+    }
+
+    pub(crate) fn ranks(self) -> usize {
+        if let Self::Own { ranks, .. } = self { ranks } else { 1 }
+    }
+}
+
 /// A device, as the engine sees it: flat buffers, copies with tickets, gradients that land.
 ///
 /// Copies may run on streams of their own; the bridge orders them with the device's computation: what
@@ -113,6 +139,19 @@ pub trait Bridge: Debug + Send {
     /// ([`DeviceMemory`](stoker_core::DeviceMemory)).
     fn on_device(&mut self) -> Option<&mut dyn OnDevice<Self::Slab>> {
         None
+    }
+
+    /// Its memory, before the engine has any of it.
+    ///
+    /// # Errors
+    /// What the device failed with.
+    fn memory(&self) -> Result<DeviceRoom> {
+        Ok(DeviceRoom::Unknown)
+    }
+
+    /// Whether [`pin`](Self::pin) moves anything.
+    fn pins(&self) -> bool {
+        false
     }
 
     /// The same elements, in memory that the device copies from and to by itself, if it can have some and that is of use.

@@ -1,12 +1,13 @@
 //! Construction: plans, admission, regions.
 
-use crate::admission::{admit, bucket_bytes, largest_call};
+use crate::admission::{bucket_bytes, device_limit, largest_call, memory_plan};
 use crate::bridge::Bridge;
 use crate::cast;
 use crate::gather::here;
 use crate::gradients::Reduction;
 use crate::ledger::{Allotment, Ledger};
 use crate::loss_scale::Scaler;
+use crate::memory_plan::MemoryPlan;
 use crate::on_device::warn_of_round_trips;
 use crate::order::Order;
 use crate::residency::{Hold, Pool, Slab};
@@ -78,21 +79,30 @@ pub struct Engine<B: Bridge> {
 }
 
 impl<B: Bridge> Engine<B> {
-    /// Plans `units`, makes sure that they fit, and allocates their shards (zeros).
+    /// What [`new`](Self::new) would need for `specs`, and what there is. Nothing is allocated, and no other rank asked.
     ///
     /// # Errors
-    /// [`Error::DoesNotFit`] before anything is allocated; what a plugin refuses; ranks whose models differ.
+    /// What a plugin refuses; what the device fails with.
+    pub fn plan(settings: &Settings, bridge: &B, plugins: &Plugins, specs: &[UnitSpec]) -> Result<MemoryPlan> {
+        let plans = plans(settings, plugins, specs)?;
+        Ok(memory_plan(settings, bridge.memory()?, bridge.pins(), plugins, specs, &plans))
+    }
+
+    /// Plans `units`, makes sure that they fit, and allocates their shards (zeros). Every rank must call it.
+    ///
+    /// # Errors
+    /// [`Error::DoesNotFit`] before any rank allocates anything; what a plugin refuses; ranks whose models differ.
     pub fn new(settings: Settings, mut bridge: B, plugins: Plugins, specs: Vec<UnitSpec>) -> Result<Self> {
-        let world = if settings.stage == Stage::Zero { 1 } else { plugins.communicator.world() };
-        let plans = specs.iter().map(|spec| plan(&plugins, spec, world)).collect::<Result<Vec<_>>>()?;
-        let slots = plugins.optimizer.state_slots();
-        admit(&settings, &specs, &plans, plugins.target.traits().place, slots)?;
+        let plans = plans(&settings, &plugins, &specs)?;
+        let device = bridge.memory()?;
+        memory_plan(&settings, device, bridge.pins(), &plugins, &specs, &plans).admit()?;
         let largest_call = largest_call(&specs, &plans);
         let bucket_limit = bucket_bytes(&settings, &specs, &plans);
+        // Until all ranks are here nobody allocates: see [Note: One machine for all ranks].
         agree_on_plans(&plugins, &specs, &plans)?;
         warn_of_round_trips(plugins.target.as_ref(), plugins.optimizer.as_ref());
 
-        let limits = [(Place::Device, settings.device_memory_limit), (Place::Host, settings.host_memory_limit)];
+        let limits = [(Place::Device, device_limit(&settings, device)), (Place::Host, settings.host_memory_limit)];
         let ledger = Ledger::with_limits(limits.into_iter().filter_map(|(place, limit)| Some((place, limit?))));
         let units = specs
             .into_iter()
@@ -296,6 +306,11 @@ impl<B: Bridge> Engine<B> {
     pub(crate) fn hold(&mut self, unit: UnitId) -> &mut Hold {
         &mut self.pool.holds[unit]
     }
+}
+
+fn plans(settings: &Settings, plugins: &Plugins, specs: &[UnitSpec]) -> Result<Vec<Plan>> {
+    let world = if settings.stage == Stage::Zero { 1 } else { plugins.communicator.world() };
+    specs.iter().map(|spec| plan(plugins, spec, world)).collect()
 }
 
 fn plan(plugins: &Plugins, spec: &UnitSpec, world: usize) -> Result<Plan> {

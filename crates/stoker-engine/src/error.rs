@@ -15,16 +15,20 @@ pub enum Error {
     Core(#[from] stoker_core::Error),
     /// The plan needs more memory than there is; nothing was allocated.
     #[error(
-        "the model does not fit: {needed} bytes of {place} memory are needed ({}), the limit is {limit}. What would help: {}",
-        breakdown.join(", "), advice.join("; ")
+        "the model does not fit: {needed} bytes of {place} memory are needed{} ({}), the limit is {limit} ({source_of_limit}). What would help: {}",
+        by(*ranks), breakdown.join(", "), advice.join("; ")
     )]
     DoesNotFit {
         /// Where.
         place: Place,
-        /// Bytes that the plan needs.
+        /// Bytes that the plan needs, of all ranks that share the limit.
         needed: u64,
+        /// How many these are.
+        ranks: usize,
         /// Bytes that there are.
         limit: u64,
+        /// Where that number comes from.
+        source_of_limit: String,
         /// The needed bytes by role.
         breakdown: Vec<String>,
         /// Settings that change it.
@@ -84,6 +88,10 @@ pub enum Error {
     /// The engine failed before and cannot go on.
     #[error("the engine stopped earlier: {0}")]
     Stopped(String),
+}
+
+fn by(ranks: usize) -> String {
+    if ranks == 1 { String::new() } else { format!(" by {ranks} ranks together") }
 }
 
 fn found_by(rank: Option<usize>) -> String {

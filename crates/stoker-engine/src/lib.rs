@@ -18,7 +18,7 @@
 //! | `loss_scale` | how gradients are kept in the range of f16 |
 //! | `update` | a unit's update, in place, inline or on the update thread |
 //! | `cast` | buffers from one type to another |
-//! | `ledger`, `admission` | every byte, by place, role and unit; what is refused before it is allocated |
+//! | `ledger`, `admission`, `memory_plan` | every byte, by place, role and unit; what is refused before it is allocated |
 //!
 //! [Note: Stages] The stages differ in three answers only:
 //!
@@ -41,6 +41,7 @@ mod gather;
 mod gradients;
 mod ledger;
 mod loss_scale;
+mod memory_plan;
 mod on_device;
 mod order;
 mod residency;
@@ -51,10 +52,11 @@ mod update;
 mod workers;
 
 pub use agree::NotFinite;
-pub use bridge::{Adopted, Bridge, Landing};
+pub use bridge::{Adopted, Bridge, DeviceRoom, Landing};
 pub use engine::{Engine, Moved, Plugins};
 pub use error::{Error, Result};
 pub use ledger::{Allotment, Ledger, Peak};
+pub use memory_plan::{Limit, LimitKind, MemoryPlan, PlacePlan};
 pub use on_device::{OnDevice, ShardOnDevice};
 pub use settings::{Clipping, DynamicLossScale, LossScale, Settings, Stage};
 pub use step::{Outcome, StepReport};

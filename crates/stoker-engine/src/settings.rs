@@ -102,7 +102,7 @@ pub struct Settings {
     pub reshard_after_forward: bool,
     /// Bytes of device memory that the engine may use.
     pub device_memory_limit: Option<u64>,
-    /// Bytes of host memory that the engine may use.
+    /// Bytes of host memory that the engine may use, whatever the machine says that it has.
     pub host_memory_limit: Option<u64>,
     /// Type in which gradients are reduced and kept until the update; `None` for the one that their unit computes in.
     pub gradients: Option<DType>,

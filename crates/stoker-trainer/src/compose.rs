@@ -15,7 +15,8 @@ pub(crate) fn rank_of(settings: &Settings, rank: usize, communicator: Arc<dyn Co
         stoker_burn::Backend::LibTorchCuda => device.memory(rank)?,
         stoker_burn::Backend::Flex | stoker_burn::Backend::LibTorch => None,
     };
-    let context = TargetContext { rank, device: memory };
+    let host_memory_is_given = settings.host.memory_limit > 0;
+    let context = TargetContext { rank, device: memory, host_memory_is_given };
     let plugins = Plugins {
         partitioner: registry::partitioner(&settings.partitioner.name, &settings.partitioner.options)?,
         target: registry::offload_target(&settings.offload.name, &settings.offload.options, &context)?,

@@ -11,6 +11,8 @@ pub type Result<T> = std::result::Result<T, Error>;
 
 /// Exit codes of the program.
 pub mod exit {
+    /// What was asked for is done.
+    pub const DONE: u8 = 0;
     /// What the other codes do not say.
     pub const OTHER: u8 = 1;
     /// The configuration or the command line is wrong.

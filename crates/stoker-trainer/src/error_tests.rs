@@ -24,6 +24,8 @@ fn what_does_not_fit_is_3_wherever_it_stands() {
         place: Place::Device,
         needed: 2,
         limit: 1,
+        ranks: 1,
+        source_of_limit: "a test".to_owned(),
         breakdown: vec![],
         advice: vec!["zero.stage = 3".into()],
     };

@@ -16,6 +16,8 @@
 //! | `losses` | what the loop remembers of losses |
 //! | `train` | [`train()`]: a whole run, from settings to a [`Summary`] |
 //! | `report` | [`Summary`], for people and for programs |
+//! | `plan` | [`plan()`]: what a run would need, and what there is |
+//! | `json` | results as files |
 //! | `progress` | what a run shows while it goes on |
 //! | `error` | [`Error`], and the exit code of each |
 #![forbid(unsafe_code)]
@@ -24,9 +26,11 @@ mod batches;
 mod compose;
 mod error;
 mod fit;
+mod json;
 mod launch;
 mod losses;
 pub mod models;
+mod plan;
 mod progress;
 mod rank;
 mod report;
@@ -40,6 +44,7 @@ pub use error::{Error, Result, exit};
 pub use fit::{EpochReport, Fitted, fit};
 pub use launch::launch;
 pub use models::Classifier;
+pub use plan::{PlanReport, plan};
 pub use progress::Progress;
 pub use rank::{Rank, Validation};
 pub use report::{PeakBytes, Summary};

@@ -10,7 +10,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use stoker_burn::Step;
 use stoker_config::Settings;
 use stoker_data::{EvaluationSampler, ImageItem, RankSampler, SamplerError};
-use stoker_engine::{Ledger, Moved, Outcome};
+use stoker_engine::{Ledger, MemoryPlan, Moved, Outcome};
 
 /// One data-parallel worker: a [`stoker_burn::Rank`] with settings, data and a learning rate.
 #[derive(Debug)]
@@ -87,6 +87,14 @@ impl Rank {
         weights: Option<&Path>,
     ) -> Result<M> {
         Ok(self.burn.build(make, weights)?)
+    }
+
+    /// What [`build`](Self::build) would need for a model, and what there is: see [`stoker_burn::Rank::plan`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn plan<M: Module>(&self, make: impl FnOnce(&Device) -> M) -> Result<MemoryPlan> {
+        Ok(self.burn.plan(make)?)
     }
 
     /// This rank's batches of `data` over the whole run: `train.epochs` epochs, at most `train.max_steps` steps of

@@ -1,14 +1,13 @@
 //! What a run came to, for people and for programs.
 
-use crate::train::{check_directory_of, directory_of};
-use crate::{EpochReport, Error, Fitted, Result, text};
+use crate::json::write_json;
+use crate::{EpochReport, Error, Fitted, Result, models, text};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
-use std::io::Write as _;
 use std::path::Path;
 use std::time::Duration;
-use stoker_config::{ModelName, Settings};
+use stoker_config::Settings;
 use stoker_engine::{Moved, Peak};
 
 /// What one rank has to say.
@@ -86,11 +85,7 @@ impl Summary {
         Ok(Self {
             world: ranks.len(),
             stage: settings.zero.stage,
-            model: match settings.model.name {
-                ModelName::LeNet => "lenet".to_owned(),
-                ModelName::SeedNet => format!("seednet/{}", settings.model.width_divisor),
-                ModelName::MoeLeNet => format!("moe-lenet/{} top-{}", settings.model.experts, settings.model.top_k),
-            },
+            model: models::title(&settings.model),
             parameters: first.parameters,
             data_source: data.to_owned(),
             offload: settings.offload.name.clone(),
@@ -116,19 +111,7 @@ impl Summary {
     /// # Errors
     /// [`Error::Write`].
     pub fn write_json(&self, path: &Path) -> Result<()> {
-        check_directory_of(path)?;
-        let failed = |source| Error::Write { path: path.to_owned(), source };
-        let mut builder = tempfile::Builder::new();
-        // It is made for its owner alone otherwise; with this the process's umask decides, as for any file.
-        #[cfg(unix)]
-        builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
-        let mut file = builder.tempfile_in(directory_of(path)).map_err(failed)?;
-        let text = serde_json::to_string_pretty(self).map_err(|error| failed(error.into()))?;
-        file.write_all(text.as_bytes()).map_err(failed)?;
-        file.write_all(b"\n").map_err(failed)?;
-        file.as_file().sync_all().map_err(failed)?;
-        file.persist(path).map_err(|error| failed(error.error))?;
-        Ok(())
+        write_json(self, path)
     }
 }
 
@@ -165,18 +148,8 @@ impl fmt::Display for Summary {
             writeln!(f, "loss scale      {loss_scale} at last")?;
         }
         writeln!(f, "validation      loss {:.3}, accuracy {:.1} %", self.valid_loss, self.valid_accuracy * 100.0)?;
-        writeln!(f, "peak memory     {:>18}{:>13}{:>14}", "", "all ranks", "largest rank")?;
-        for (place, roles) in &self.peak_bytes {
-            let of_a_rank = self.peak_bytes_of_a_rank.get(place);
-            let mut row = |name: &str, role: &str, bytes: u64| {
-                let largest = of_a_rank.and_then(|roles| roles.get(role)).copied().unwrap_or(0);
-                writeln!(f, "  {name:<32}{:>13}{:>14}", text::bytes(bytes), text::bytes(largest))
-            };
-            row(place, "total", roles.get("total").copied().unwrap_or(0))?;
-            for (role, &bytes) in roles.iter().filter(|(role, _)| *role != "total") {
-                row(&format!("  {}", role.replace('_', " ")), role, bytes)?;
-            }
-        }
+        let names = ["all ranks", "largest rank"];
+        text::places(f, "peak memory", names, &self.peak_bytes, &self.peak_bytes_of_a_rank)?;
         let Moved { to_device, from_device, between_ranks } = self.bytes_moved;
         writeln!(
             f,

@@ -1,5 +1,8 @@
 //! Numbers for people.
 
+use crate::PeakBytes;
+use std::fmt::{Formatter, Result};
+
 /// `12.3 MiB`.
 pub(crate) fn bytes(bytes: u64) -> String {
     const UNITS: [&str; 4] = ["KiB", "MiB", "GiB", "TiB"];
@@ -38,6 +41,29 @@ pub(crate) fn seconds(seconds: f64) -> String {
     }
     let whole = seconds.round();
     format!("{} min {} s", (whole / 60.0).floor(), whole % 60.0)
+}
+
+/// A table of bytes by place and role, with a column for all ranks and one for a rank; of each place its total first.
+pub(crate) fn places(
+    f: &mut Formatter<'_>,
+    title: &str,
+    [all, one]: [&str; 2],
+    of_all: &PeakBytes,
+    of_one: &PeakBytes,
+) -> Result {
+    writeln!(f, "{title:<16}{:>18}{all:>13}{one:>14}", "")?;
+    for (place, roles) in of_all {
+        let of_one = of_one.get(place);
+        let mut row = |name: &str, role: &str, of_all: u64| {
+            let of_one = of_one.and_then(|roles| roles.get(role)).copied().unwrap_or(0);
+            writeln!(f, "  {name:<32}{:>13}{:>14}", bytes(of_all), bytes(of_one))
+        };
+        row(place, "total", roles.get("total").copied().unwrap_or(0))?;
+        for (role, &of_all) in roles.iter().filter(|(role, _)| *role != "total") {
+            row(&format!("  {}", role.replace('_', " ")), role, of_all)?;
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]

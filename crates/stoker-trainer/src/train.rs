@@ -1,13 +1,13 @@
 //! A whole run, from settings to a summary.
 
-use crate::models::{self, LeNetConfig, MoeLeNetConfig, SeedNetConfig};
+use crate::models::{self, WithModel, with_model};
 use crate::report::{RankReport, Summary};
 use crate::{Classifier, Error, Progress, Rank, Result, fit, launch};
 use burn::module::Module;
 use burn::tensor::Device;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
-use stoker_config::{DataSource, ModelName, Settings};
+use stoker_config::{DataSource, Settings};
 use stoker_data::{SourceKind, SourceOptions, Sources, default_dir};
 
 /// What a run is told beside its settings.
@@ -34,18 +34,7 @@ pub fn train(settings: &Settings, options: &TrainOptions) -> Result<Summary> {
     if let Some(notice) = &data.notice {
         options.progress.say(notice);
     }
-    let reports = launch(settings, |rank| match settings.model.name {
-        ModelName::LeNet => train_rank(rank, &data, options, |device| LeNetConfig::new().init(device)),
-        ModelName::SeedNet => {
-            let config = SeedNetConfig::new(settings.model.width_divisor);
-            train_rank(rank, &data, options, |device| config.init(device))
-        }
-        ModelName::MoeLeNet => {
-            let stoker_config::Model { experts, top_k, capacity_factor, load_balance, .. } = settings.model;
-            let config = MoeLeNetConfig { experts, top_k, capacity_factor, load_balance };
-            train_rank(rank, &data, options, |device| config.init(device))
-        }
-    })?;
+    let reports = launch(settings, |rank| with_model(&settings.model, Train { rank, data: &data, options }))?;
     Summary::new(settings, data.name, &reports, started.elapsed())
 }
 
@@ -70,10 +59,23 @@ pub fn open_data(settings: &Settings) -> Result<Sources> {
     Ok(stoker_data::open(&options)?)
 }
 
+/// What one rank does in a run.
+struct Train<'a> {
+    rank: &'a Rank,
+    data: &'a Sources,
+    options: &'a TrainOptions,
+}
+
+impl WithModel for Train<'_> {
+    type Output = Result<RankReport>;
+
+    fn run<M: Module + Classifier + 'static>(self, make: impl FnOnce(&Device) -> M) -> Result<RankReport> {
+        train_rank(self, make)
+    }
+}
+
 fn train_rank<M: Module + Classifier + 'static>(
-    rank: &Rank,
-    data: &Sources,
-    options: &TrainOptions,
+    Train { rank, data, options }: Train<'_>,
     make: impl FnOnce(&Device) -> M,
 ) -> Result<RankReport> {
     let model = rank.build_from(make, options.init.as_deref())?;

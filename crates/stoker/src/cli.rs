@@ -34,6 +34,15 @@ pub(crate) enum Command {
         #[arg(long, value_name = "FILE")]
         json: Option<PathBuf>,
     },
+    /// Prints what a run would need of each memory and what there is, without training: exit code 3 if it does not fit.
+    #[command(after_help = EXIT_CODES)]
+    Plan {
+        #[command(flatten)]
+        layers: Layers,
+        /// Write it to this file as one JSON object.
+        #[arg(long, value_name = "FILE")]
+        json: Option<PathBuf>,
+    },
     /// Deals with configurations.
     Config {
         #[command(subcommand)]

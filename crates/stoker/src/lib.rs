@@ -62,9 +62,9 @@ use stoker_threads as _;
 pub use stoker_burn::{FloatMap, Flow, ParameterGroup, ParameterRules, RunningStatistics, Step, Unit, init, nn};
 pub use stoker_config::{Provenance, Settings, Sources};
 pub use stoker_trainer::{
-    Batch, Batches, Classifier, EpochReport, Error, Fitted, MicroBatches, PeakBytes, Progress, Rank, Result, Schedule,
-    Steps, Summary, TrainOptions, Validation, check_directory_of, cross_entropy, exit, fit, launch, models, open_data,
-    train,
+    Batch, Batches, Classifier, EpochReport, Error, Fitted, MicroBatches, PeakBytes, PlanReport, Progress, Rank,
+    Result, Schedule, Steps, Summary, TrainOptions, Validation, check_directory_of, cross_entropy, exit, fit, launch,
+    models, open_data, plan, train,
 };
 
 /// The layered configuration.

@@ -5,10 +5,10 @@ mod cli;
 mod plugins;
 
 use clap::Parser;
-use cli::{Arguments, Command, ConfigCommand};
+use cli::{Arguments, Command, ConfigCommand, Layers};
 use std::io::{ErrorKind, IsTerminal, Write};
 use std::process::ExitCode;
-use stoker::{Error, Progress, Result, Settings, TrainOptions};
+use stoker::{Error, Progress, Result, Settings, TrainOptions, exit};
 use tracing::level_filters::LevelFilter;
 use tracing_subscriber::EnvFilter;
 
@@ -18,7 +18,7 @@ fn main() -> ExitCode {
     log_to_stderr();
     quiet_ranks();
     match run(arguments.command) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => ExitCode::from(code),
         Err(error) => {
             // If nobody reads it, the exit code still says it.
             let _ = writeln!(std::io::stderr().lock(), "error: {}", error.chain());
@@ -27,14 +27,11 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(command: Command) -> Result<()> {
+/// Gives the exit code.
+fn run(command: Command) -> Result<u8> {
     match command {
         Command::Train { layers, init, save, json } => {
-            let (settings, provenance) = Settings::load(&layers.sources())?;
-            for notice in settings.inert(&provenance) {
-                // If nobody reads it, the run is the same.
-                let _ = writeln!(std::io::stderr().lock(), "notice: {notice}");
-            }
+            let settings = load(layers)?;
             if let Some(path) = &json {
                 stoker::check_directory_of(path)?;
             }
@@ -42,18 +39,40 @@ fn run(command: Command) -> Result<()> {
             if let Some(path) = &json {
                 summary.write_json(path)?;
             }
-            print(&summary.to_string())
+            print(&summary.to_string())?;
+        }
+        Command::Plan { layers, json } => {
+            let settings = load(layers)?;
+            let report = stoker::plan(&settings)?;
+            if let Some(path) = &json {
+                report.write_json(path)?;
+            }
+            print(&report.to_string())?;
+            if !report.fits {
+                return Ok(exit::DOES_NOT_FIT);
+            }
         }
         Command::Config { command: ConfigCommand::Show { layers, json } } => {
             let (settings, provenance) = Settings::load(&layers.sources())?;
             if json {
-                print(&format!("{:#}\n", settings.to_json(&provenance)))
+                print(&format!("{:#}\n", settings.to_json(&provenance)))?;
             } else {
-                print(&settings.show(&provenance))
+                print(&settings.show(&provenance))?;
             }
         }
-        Command::Plugins => print(&plugins::table()),
+        Command::Plugins => print(&plugins::table())?,
     }
+    Ok(exit::DONE)
+}
+
+/// The settings of a run, with notices of those that have no effect.
+fn load(layers: Layers) -> Result<Settings> {
+    let (settings, provenance) = Settings::load(&layers.sources())?;
+    for notice in settings.inert(&provenance) {
+        // If nobody reads it, the run is the same.
+        let _ = writeln!(std::io::stderr().lock(), "notice: {notice}");
+    }
+    Ok(settings)
 }
 
 /// Writes the result of a command. A reader that went away has what it wanted.

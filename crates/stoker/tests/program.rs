@@ -147,6 +147,72 @@ fn a_model_that_does_not_fit_is_refused_and_offloading_trains_it() {
     assert!(device > 0 && device <= 64 << 20, "{device}");
 }
 
+/// The plan says beforehand what training would, with the same exit code.
+#[test]
+fn a_plan_tells_what_does_not_fit_without_training() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("plan.json");
+    let plan = |profile: &str, more: &[&str]| {
+        let command = stoker(&["plan", "--profile", profile, "--json", path.to_str().unwrap()]);
+        let (code, stdout, stderr) = run(with_settings(command, TOO_LARGE.iter().chain(more).copied()));
+        assert_eq!(stderr, "");
+        (code, stdout, json(&path))
+    };
+    let (code, stdout, plan_of_all) = plan("no-offload", &[]);
+    assert_eq!(code, 3, "{stdout}");
+    assert!(stdout.contains("of 64.0 MiB (device.memory_limit): too much\n"), "{stdout}");
+    assert!(stdout.contains("verdict         it does not fit\nwould help      device: zero.stage = 3"), "{stdout}");
+    assert_eq!(
+        (&plan_of_all["fits"], &plan_of_all["limits"]["device"][0]["bytes"]),
+        (&false.into(), &(64 << 20).into())
+    );
+    let needed = plan_of_all["needed_bytes"]["device"]["total"].as_u64().unwrap();
+    let (code, _, stderr) = run(with_settings(stoker(&["train", "--profile", "no-offload"]), TOO_LARGE));
+    assert_eq!(code, 3, "{stderr}");
+    assert!(stderr.contains(&format!("{needed} bytes of device memory are needed")), "{needed}: {stderr}");
+
+    let (code, stdout, offloaded) = plan("offload", &[]);
+    assert_eq!(code, 0, "{stdout}");
+    assert!(stdout.ends_with("verdict         it fits\n"), "{stdout}");
+    assert_eq!((&offloaded["fits"], &offloaded["world"]), (&true.into(), &2.into()));
+    if cfg!(target_os = "linux") {
+        let machine = offloaded["limits"]["host"].as_array().unwrap().last().unwrap();
+        let all = &offloaded["needed_bytes"];
+        let of_all = ["host", "device"].map(|place| all[place]["total"].as_u64().unwrap());
+        assert_eq!(machine["needed"], of_all[0] + of_all[1], "the device is the host: {stdout}");
+        assert_eq!((&machine["ranks"], &machine["kind"]), (&2.into(), &"target".into()));
+        assert!(stdout.contains(", 2 ranks together, with what is on the device, which is the host\n"), "{stdout}");
+    }
+
+    // What the user says of the host's memory is what counts, shared out among the ranks.
+    let (code, stdout, limited) = plan("offload", &["host.memory_limit=2 MiB"]);
+    assert_eq!(code, 3, "{stdout}");
+    let limits = limited["limits"]["host"].as_array().unwrap();
+    assert_eq!((limits.len(), &limits[0]["bytes"], &limits[0]["kind"]), (1, &(1 << 20).into(), &"setting".into()));
+    assert!(stdout.contains("a larger host.memory_limit"), "{stdout}");
+}
+
+#[test]
+fn a_plan_of_more_than_the_machine_has_is_refused_unless_the_user_says_otherwise() {
+    // 16 bytes a parameter for each of 64 ranks, which share nothing: 535 GiB.
+    let keys = ["model.name=seednet", "zero.stage=0", "run.ranks=64"];
+    let (code, stdout, stderr) = run(with_settings(stoker(&["plan"]), keys));
+    let has_less = |line: &str| {
+        let kib = line.strip_prefix("MemTotal:")?.trim().strip_suffix(" kB")?.parse::<u64>().ok()?;
+        Some(kib < 512 << 20)
+    };
+    let machine = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    if machine.lines().find_map(has_less) == Some(true) {
+        assert_eq!((code, stderr.as_str()), (3, ""), "{stdout}");
+        assert!(stdout.contains("64 ranks together"), "{stdout}");
+        let (code, _, stderr) = run(with_settings(stoker(&["train"]), keys.into_iter().chain(["data.source=builtin"])));
+        assert_eq!(code, 3, "{stderr}");
+        assert!(stderr.contains("bytes of host memory are needed by 64 ranks together (parameters "), "{stderr}");
+    }
+    let (code, stdout, _) = run(with_settings(stoker(&["plan"]), keys.into_iter().chain(["host.memory_limit=2 TiB"])));
+    assert_eq!(code, 0, "{stdout}");
+}
+
 #[test]
 fn an_unknown_key_is_a_wrong_usage_with_the_nearest_key() {
     let (code, stdout, stderr) = run(stoker(&["train", "--set", "zero.stagee=2"]));

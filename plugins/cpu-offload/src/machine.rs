@@ -3,6 +3,15 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+/// Bytes, and where that number comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Available {
+    /// How many.
+    pub bytes: u64,
+    /// What says so.
+    pub source: String,
+}
+
 /// Where the machine describes itself.
 #[derive(Debug, Clone)]
 pub struct Machine {
@@ -21,11 +30,11 @@ impl Default for Machine {
 impl Machine {
     /// Bytes that can be allocated before the kernel has to swap or to kill: `MemAvailable`, or what the limits of this
     /// process's cgroup and those around it leave. `None` where the machine does not say (it is not Linux).
-    pub fn available(&self) -> Option<u64> {
+    pub fn available(&self) -> Option<Available> {
         smaller(self.mem_available(), self.cgroup_left())
     }
 
-    fn mem_available(&self) -> Option<u64> {
+    fn mem_available(&self) -> Option<Available> {
         let text = fs::read_to_string(self.proc.join("meminfo")).ok()?;
         let kib: u64 = text
             .lines()
@@ -35,10 +44,10 @@ impl Machine {
             .trim()
             .parse()
             .ok()?;
-        kib.checked_mul(1024)
+        Some(Available { bytes: kib.checked_mul(1024)?, source: "MemAvailable".to_owned() })
     }
 
-    fn cgroup_left(&self) -> Option<u64> {
+    fn cgroup_left(&self) -> Option<Available> {
         let groups = fs::read_to_string(self.proc.join("self/cgroup")).ok()?;
         groups.lines().fold(None, |least, line| {
             let mut fields = line.splitn(3, ':');
@@ -58,15 +67,15 @@ impl Machine {
 
     /// A limit of an outer group binds the inner ones. In a container the path may name what is outside of its own
     /// mount: what cannot be read limits nothing, and the root that is mounted is always among the groups asked.
-    fn least_upwards(&self, root: &Path, path: &str, files: &Files) -> Option<u64> {
+    fn least_upwards(&self, root: &Path, path: &str, files: &Files) -> Option<Available> {
         let inside = Path::new(path.trim_start_matches('/'));
-        inside.ancestors().fold(None, |least, group| smaller(least, files.left(&root.join(group))))
+        inside.ancestors().fold(None, |least, group| smaller(least, files.left(root, group)))
     }
 }
 
 /// The smaller of two amounts, of which either may be unknown.
-pub fn smaller(a: Option<u64>, b: Option<u64>) -> Option<u64> {
-    a.into_iter().chain(b).min()
+fn smaller(a: Option<Available>, b: Option<Available>) -> Option<Available> {
+    a.into_iter().chain(b).min_by_key(|available| available.bytes)
 }
 
 /// What the two versions of cgroups call the same three numbers.
@@ -83,7 +92,8 @@ const V1: Files =
 impl Files {
     /// The group's limit less what it uses; the page cache that the kernel drops first counts as free. `None` without a
     /// limit (version 2 says `max`).
-    fn left(&self, group: &Path) -> Option<u64> {
+    fn left(&self, root: &Path, inside: &Path) -> Option<Available> {
+        let group = root.join(inside);
         let number = |name: &str| fs::read_to_string(group.join(name)).ok()?.trim().parse::<u64>().ok();
         let limit = number(self.limit)?;
         let usage = number(self.usage)?;
@@ -91,7 +101,8 @@ impl Files {
             let mut words = text.lines().filter_map(|line| line.split_once(' '));
             words.find(|(name, _)| *name == self.reclaimable)?.1.trim().parse::<u64>().ok()
         });
-        Some(limit.saturating_sub(usage.saturating_sub(cache.unwrap_or(0))))
+        let bytes = limit.saturating_sub(usage.saturating_sub(cache.unwrap_or(0)));
+        Some(Available { bytes, source: format!("{} of cgroup /{}", self.limit, inside.display()) })
     }
 }
 
@@ -113,8 +124,9 @@ mod tests {
             Self(root)
         }
 
-        fn available(&self) -> Option<u64> {
-            Machine { proc: self.0.join("proc"), cgroup: self.0.join("cgroup") }.available()
+        fn available(&self) -> Option<(u64, String)> {
+            let machine = Machine { proc: self.0.join("proc"), cgroup: self.0.join("cgroup") };
+            machine.available().map(|Available { bytes, source }| (bytes, source))
         }
     }
 
@@ -129,7 +141,7 @@ mod tests {
     #[test]
     fn this_machine_has_memory() {
         if cfg!(target_os = "linux") {
-            assert!(Machine::default().available().is_some_and(|bytes| bytes > 1 << 20));
+            assert!(Machine::default().available().is_some_and(|available| available.bytes > 1 << 20));
         }
     }
 
@@ -137,7 +149,7 @@ mod tests {
     fn a_machine_that_says_nothing_is_unknown() {
         assert_eq!(Made::new("silent", &[]).available(), None);
         assert_eq!(Made::new("odd", &[("proc/meminfo", "MemAvailable: many kB\n")]).available(), None);
-        assert_eq!(Made::new("free", &[MEMINFO]).available(), Some(102_400));
+        assert_eq!(Made::new("free", &[MEMINFO]).available(), Some((102_400, "MemAvailable".to_owned())));
     }
 
     #[test]
@@ -154,7 +166,7 @@ mod tests {
                 ("cgroup/jobs/memory.stat", "anon 5\ninactive_file 2000\n"),
             ],
         );
-        assert_eq!(made.available(), Some(7000));
+        assert_eq!(made.available(), Some((7000, "memory.max of cgroup /jobs".to_owned())));
     }
 
     #[test]
@@ -169,7 +181,7 @@ mod tests {
                 ("cgroup/memory.current", "6000\n"),
             ],
         );
-        assert_eq!(made.available(), Some(0));
+        assert_eq!(made.available(), Some((0, "memory.max of cgroup /".to_owned())));
     }
 
     #[test]
@@ -186,6 +198,6 @@ mod tests {
                 ("cgroup/memory/memory.usage_in_bytes", "100\n"),
             ],
         );
-        assert_eq!(made.available(), Some(8500));
+        assert_eq!(made.available(), Some((8500, "memory.limit_in_bytes of cgroup /x".to_owned())));
     }
 }

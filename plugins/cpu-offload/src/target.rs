@@ -1,11 +1,11 @@
 //! The target.
 
-use crate::machine::{self, Machine};
+use crate::machine::{Available, Machine};
 use std::sync::{Arc, Mutex, PoisonError};
 use stoker_core::offload::{Allowance, MemoryRegion};
 use stoker_core::registry::{Build, Plugin, TargetContext};
 use stoker_core::{
-    Error, OffloadTarget, OptionKind, OptionSpec, OptionValue, Options, Place, Region, RegionSpec, Result,
+    Bound, Error, OffloadTarget, OptionKind, OptionSpec, OptionValue, Options, Place, Region, RegionSpec, Result,
     TargetTraits, inventory,
 };
 
@@ -16,7 +16,8 @@ const FULL: &str =
 #[derive(Debug, Clone)]
 pub struct CpuOffload {
     capacity: Option<u64>,
-    machine: Machine,
+    /// None if it is not asked.
+    machine: Option<Machine>,
     used: Allowance,
 }
 
@@ -28,18 +29,42 @@ impl CpuOffload {
 
     /// On a machine that describes itself in other files: for tests.
     pub fn on(machine: Machine, capacity: Option<u64>) -> Self {
-        Self { capacity, machine, used: Allowance::default() }
+        Self { capacity, machine: Some(machine), used: Allowance::default() }
+    }
+
+    /// Takes what is wanted whatever the machine says that it has: a virtual machine's memory may grow with its use.
+    #[must_use]
+    pub fn without_asking_the_machine(self) -> Self {
+        Self { machine: None, ..self }
+    }
+
+    fn capacity_left(&self) -> Option<u64> {
+        self.capacity.map(|capacity| capacity.saturating_sub(self.used.used()))
+    }
+
+    fn available(&self) -> Option<Available> {
+        self.machine.as_ref().and_then(Machine::available)
     }
 }
 
 impl OffloadTarget for CpuOffload {
     fn traits(&self) -> TargetTraits {
-        let of_capacity = self.capacity.map(|capacity| capacity.saturating_sub(self.used.used()));
+        let of_machine = self.available().map(|available| available.bytes);
         TargetTraits {
             place: Place::Host,
             host_addressable: true,
-            capacity_left: machine::smaller(of_capacity, self.machine.available()),
+            capacity_left: self.capacity_left().into_iter().chain(of_machine).min(),
         }
+    }
+
+    fn bounds(&self) -> Vec<Bound> {
+        let of_capacity = self.capacity_left().map(|bytes| Bound {
+            bytes,
+            shared: false,
+            source: "offload.cpu-offload.capacity".to_owned(),
+        });
+        let of_machine = self.available().map(|Available { bytes, source }| Bound { bytes, shared: true, source });
+        of_capacity.into_iter().chain(of_machine).collect()
     }
 
     fn allocate(&self, spec: RegionSpec) -> Result<Box<dyn Region>> {
@@ -63,9 +88,9 @@ impl OffloadTarget for CpuOffload {
                 format!("Raise `capacity` of `cpu-offload` ({capacity} bytes now) if the machine has more. {FULL}"),
             )
         })?;
-        match self.machine.available() {
-            Some(available) if available < needed => {
-                Err(full(available, format!("This is all that the machine and its cgroup have now. {FULL}")))
+        match self.available() {
+            Some(Available { bytes, source }) if bytes < needed => {
+                Err(full(bytes, format!("This is all that the machine has now ({source}). {FULL}")))
             }
             _ => Ok(Box::new(MemoryRegion::new(spec, taken, Place::Host, FULL)?)),
         }
@@ -86,9 +111,10 @@ inventory::submit! {
     }
 }
 
-fn build(options: &Options, _context: &TargetContext) -> Result<Arc<dyn OffloadTarget>> {
+fn build(options: &Options, context: &TargetContext) -> Result<Arc<dyn OffloadTarget>> {
     let capacity = options.bytes("capacity");
-    Ok(Arc::new(CpuOffload::new((capacity > 0).then_some(capacity))))
+    let target = CpuOffload::new((capacity > 0).then_some(capacity));
+    Ok(Arc::new(if context.host_memory_is_given { target.without_asking_the_machine() } else { target }))
 }
 
 #[cfg(test)]
@@ -97,7 +123,7 @@ mod tests {
     use stoker_core::{DType, Role, registry};
     use stoker_testkit::offload;
 
-    const CONTEXT: TargetContext = TargetContext { rank: 0, device: None };
+    const CONTEXT: TargetContext = TargetContext { rank: 0, device: None, host_memory_is_given: false };
 
     fn spec(elements: usize) -> RegionSpec {
         RegionSpec { unit: "net.block".into(), role: Role::Parameters, dtype: DType::F32, elements }
@@ -119,6 +145,19 @@ mod tests {
         let given = [("capacity".to_owned(), OptionValue::Text("1 MiB".to_owned()))];
         let found = registry::offload_target("cpu-offload", &given.into(), &CONTEXT).unwrap();
         assert_eq!(found.traits().capacity_left, Some(1 << 20));
+    }
+
+    #[test]
+    fn what_binds_is_told_with_its_source() {
+        let bounds = CpuOffload::new(Some(1000)).bounds();
+        let own = Bound { bytes: 1000, shared: false, source: "offload.cpu-offload.capacity".to_owned() };
+        assert_eq!(bounds.first(), Some(&own));
+        if cfg!(target_os = "linux") {
+            assert!(bounds.last().is_some_and(|bound| bound.shared && bound.bytes > 1000), "{bounds:?}");
+        }
+        let context = TargetContext { host_memory_is_given: true, ..CONTEXT };
+        let found = registry::offload_target("cpu-offload", &Default::default(), &context).unwrap();
+        assert_eq!((found.bounds(), found.traits().capacity_left), (Vec::new(), None));
     }
 
     #[test]
@@ -151,11 +190,13 @@ mod tests {
         assert!(target.allocate(spec(1024)).is_ok());
         let error = target.allocate(spec(1025)).unwrap_err().to_string();
         assert!(
-            error.contains("wants 4100 bytes of host memory for parameters, 4096 are left. This is all"),
+            error.contains("wants 4100 bytes of host memory for parameters, 4096 are left. This is all that the machine has now (MemAvailable)"),
             "{error}"
         );
         // What was refused is not counted.
         assert_eq!(target.used.used(), 0);
+        // Whoever knows better is believed.
+        assert!(target.without_asking_the_machine().allocate(spec(1025)).is_ok());
         std::fs::remove_dir_all(folder).unwrap();
     }
 }

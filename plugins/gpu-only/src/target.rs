@@ -94,8 +94,8 @@ mod tests {
     #[test]
     fn is_found_by_its_name_and_counts_as_the_device() {
         for (device, host_addressable) in [(None, true), (Some(Arc::new(Elsewhere) as _), false)] {
-            let found = registry::offload_target("gpu-only", &Default::default(), &TargetContext { rank: 2, device });
-            let found = found.unwrap();
+            let context = TargetContext { rank: 2, device, host_memory_is_given: false };
+            let found = registry::offload_target("gpu-only", &Default::default(), &context).unwrap();
             assert_eq!((found.traits().place, found.traits().host_addressable), (Place::Device, host_addressable));
             let spec = RegionSpec { unit: "u".into(), role: Role::Gradients, dtype: DType::F32, elements: 3 };
             assert_eq!(found.allocate(spec.clone()).unwrap().spec(), &spec);

@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use stoker_core::half::{bf16, f16};
 use stoker_core::{HostBuffer, Result, Ticket};
-use stoker_engine::{Bridge, Landing};
+use stoker_engine::{Bridge, DeviceRoom, Landing};
 
 /// The bridge of the Flex backend. Copies are done when they return.
 #[derive(Debug)]
@@ -60,6 +60,10 @@ fn shared() -> stoker_core::Error {
 impl Bridge for FlexBridge {
     type Slab = FlexSlab;
     type Gradient = FlexTensor;
+
+    fn memory(&self) -> Result<DeviceRoom> {
+        Ok(DeviceRoom::Host)
+    }
 
     fn allocate(&mut self, dtype: stoker_core::DType, elements: usize) -> Result<FlexSlab> {
         Ok(FlexSlab::new(HostBuffer::zeros_of(dtype, elements)))

@@ -9,27 +9,29 @@ use std::sync::Arc;
 use std::time::Duration;
 use stoker_core::{DType, Error, HostBuffer, Result, Ticket};
 use stoker_cuda::Mark;
-use stoker_engine::{Adopted, Bridge, Landing, OnDevice};
+use stoker_engine::{Adopted, Bridge, DeviceRoom, Landing, OnDevice};
 
 /// The bridge of the LibTorch backend. On the CPU copies are done when they return; on a GPU they run on streams.
 #[derive(Debug)]
 pub(crate) struct LibTorchBridge {
     device: tch::Device,
+    /// Ranks that compute on it.
+    ranks: usize,
     cuda: Option<Cuda>,
 }
 
 impl LibTorchBridge {
-    /// Of slabs on a LibTorch device of Burn's. A GPU is waited for no longer than `timeout`, and made as small as
+    /// Of slabs on a LibTorch device of Burn's, that so many ranks compute on. A GPU is waited for no longer than `timeout`, and made as small as
     /// `memory_limit`.
     ///
     /// # Errors
     /// What the driver fails with.
-    pub(crate) fn new(device: tch::Device, timeout: Duration, memory_limit: Option<u64>) -> Result<Self> {
+    pub(crate) fn new(device: tch::Device, ranks: usize, timeout: Duration, memory_limit: Option<u64>) -> Result<Self> {
         let cuda = match device {
             tch::Device::Cuda(ordinal) => Some(Cuda::open(ordinal, timeout, memory_limit)?),
             _ => None,
         };
-        Ok(Self { device, cuda })
+        Ok(Self { device, ranks, cuda })
     }
 
     /// As [`Bridge::land`] tells it.
@@ -40,11 +42,6 @@ impl LibTorchBridge {
         }
         let finite = gradient.f_isfinite().and_then(|finite| finite.f_all()).map_err(failed("checking a gradient"))?;
         finite.f_int64_value(&[]).map(|finite| finite != 0).map_err(failed("checking a gradient"))
-    }
-
-    /// Bytes of the device that nobody has, where there is a limit to them.
-    pub(crate) fn free_bytes(&self) -> Result<Option<u64>> {
-        self.cuda.as_ref().map(Cuda::free_bytes).transpose()
     }
 }
 
@@ -96,6 +93,17 @@ pub(super) fn narrow(tensor: &tch::Tensor, range: &Range<usize>) -> Result<tch::
 impl Bridge for LibTorchBridge {
     type Slab = LibTorchSlab;
     type Gradient = TchTensor;
+
+    fn memory(&self) -> Result<DeviceRoom> {
+        Ok(match &self.cuda {
+            Some(cuda) => DeviceRoom::Own { free: cuda.free_bytes()?, ranks: self.ranks },
+            None => DeviceRoom::Host,
+        })
+    }
+
+    fn pins(&self) -> bool {
+        self.cuda.is_some()
+    }
 
     fn allocate(&mut self, dtype: DType, elements: usize) -> Result<LibTorchSlab> {
         LibTorchSlab::zeros(self.device, dtype, elements)

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex};
 use stoker_core::half::{bf16, f16};
 use stoker_core::{Completion, DType, HostBuffer, HostMemory, Result, Ticket};
-use stoker_engine::{Bridge, Landing};
+use stoker_engine::{Bridge, DeviceRoom, Landing};
 use stoker_kernels::norm::sum_of_squares;
 use stoker_testkit::values;
 
@@ -19,6 +19,7 @@ pub(crate) struct SimulatedDevice {
     pub(crate) lends: bool,
     /// Whether it sums squares itself.
     pub(crate) sums: bool,
+    pub(crate) memory: DeviceRoom,
 }
 
 #[derive(Debug)]
@@ -169,6 +170,14 @@ impl Bridge for SimulatedDevice {
         let values = numbers(&slab.memory.lock().unwrap());
         let sums: Vec<f64> = ranges.iter().map(|range| sum_of_squares(&values[range.clone()])).collect();
         Ok(Some(self.later(move || sums)))
+    }
+
+    fn memory(&self) -> Result<DeviceRoom> {
+        Ok(self.memory)
+    }
+
+    fn pins(&self) -> bool {
+        true
     }
 
     fn pin(&mut self, memory: HostBuffer) -> HostBuffer {

@@ -1,6 +1,7 @@
 //! The engine on a simulated device: no Burn, no GPU, and every copy as late as it may be.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "test code reports by panicking")]
 
+mod admission;
 mod device;
 mod equivalence;
 mod failures;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use stoker_core::registry::{self, Given, Group, TargetContext};
 use stoker_core::{Communicator, OffloadTarget, OptionValue, ParameterSpec, Place};
-use stoker_engine::{Engine, Error, Outcome, Plugins, Settings, Stage, UnitSpec};
+use stoker_engine::{DeviceRoom, Engine, Error, Outcome, Plugins, Settings, Stage, UnitSpec};
 use stoker_testkit::faults::Delayed;
 use stoker_testkit::ranks;
 use stoker_testkit::staged::StagedTarget;
@@ -30,13 +30,14 @@ pub(crate) struct Run {
     pub(crate) lends: bool,
     pub(crate) seed: u64,
     pub(crate) delays: bool,
+    pub(crate) memory: DeviceRoom,
 }
 
 impl Run {
     pub(crate) fn new(world: usize, stage: u8) -> Self {
         let stage = Stage::from_number(stage).unwrap();
         let settings = Settings { stage, timeout: Duration::from_secs(60), ..Settings::default() };
-        Self { world, settings, staged: false, lends: false, seed: 1, delays: false }
+        Self { world, settings, staged: false, lends: false, seed: 1, delays: false, memory: DeviceRoom::Unknown }
     }
 
     pub(crate) fn communicators(&self) -> Vec<Arc<dyn Communicator>> {
@@ -47,7 +48,7 @@ impl Run {
     }
 
     pub(crate) fn plugins(&self, communicator: Arc<dyn Communicator>) -> Plugins {
-        let context = TargetContext { rank: communicator.rank(), device: None };
+        let context = TargetContext { rank: communicator.rank(), device: None, host_memory_is_given: false };
         let target: Arc<dyn OffloadTarget> = if self.staged {
             Arc::new(StagedTarget::new(Place::Disk, None))
         } else {
@@ -62,10 +63,15 @@ impl Run {
         }
     }
 
-    pub(crate) fn engine(&self, plugins: Plugins) -> Result<Engine<SimulatedDevice>, Error> {
+    pub(crate) fn device(&self, rank: usize) -> SimulatedDevice {
         // No rank's clock is another's.
-        let seed = self.seed + 7919 * plugins.communicator.rank() as u64;
-        let device = SimulatedDevice { seed, lends: self.lends, sums: self.seed.is_multiple_of(2) };
+        let seed = self.seed + 7919 * rank as u64;
+        let (lends, sums, memory) = (self.lends, self.seed.is_multiple_of(2), self.memory);
+        SimulatedDevice { seed, lends, sums, memory }
+    }
+
+    pub(crate) fn engine(&self, plugins: Plugins) -> Result<Engine<SimulatedDevice>, Error> {
+        let device = self.device(plugins.communicator.rank());
         let mut engine = Engine::new(self.settings.clone(), device, plugins, specs())?;
         for (unit, sizes) in UNITS.iter().enumerate() {
             for (parameter, &size) in sizes.iter().enumerate() {

@@ -3,7 +3,7 @@
 use super::Delays;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use stoker_core::{HostBuffer, OffloadTarget, Region, RegionSpec, Result, TargetTraits, Ticket};
+use stoker_core::{Bound, HostBuffer, OffloadTarget, Region, RegionSpec, Result, TargetTraits, Ticket};
 
 /// Does what another target does, and completes reads and writes late: yields the processor a number of times that looks
 /// random before the call and before its ticket is waited on, and says of the ticket that it is not ready the first few
@@ -41,6 +41,10 @@ impl OffloadTarget for LateTarget {
     fn traits(&self) -> TargetTraits {
         let traits = self.inner.traits();
         TargetTraits { host_addressable: traits.host_addressable && !self.hides_host, ..traits }
+    }
+
+    fn bounds(&self) -> Vec<Bound> {
+        self.inner.bounds()
     }
 
     fn allocate(&self, spec: RegionSpec) -> Result<Box<dyn Region>> {

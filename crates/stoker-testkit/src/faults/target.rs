@@ -2,7 +2,9 @@
 
 use super::Countdown;
 use std::sync::Arc;
-use stoker_core::{Completion, Error, HostBuffer, OffloadTarget, Region, RegionSpec, Result, TargetTraits, Ticket};
+use stoker_core::{
+    Bound, Completion, Error, HostBuffer, OffloadTarget, Region, RegionSpec, Result, TargetTraits, Ticket,
+};
 
 /// What can fail of a target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,6 +56,10 @@ impl FaultyTarget {
 impl OffloadTarget for FaultyTarget {
     fn traits(&self) -> TargetTraits {
         self.inner.traits()
+    }
+
+    fn bounds(&self) -> Vec<Bound> {
+        self.inner.bounds()
     }
 
     fn allocate(&self, spec: RegionSpec) -> Result<Box<dyn Region>> {

@@ -12,7 +12,8 @@ pub use moe_lenet::{MoeLeNet, MoeLeNetConfig};
 pub use seednet::{SeedNet, SeedNetConfig};
 
 use burn::module::{Module, ModuleVisitor, Param};
-use burn::tensor::{Bool, DType, Int, Tensor};
+use burn::tensor::{Bool, DType, Device, Int, Tensor};
+use stoker_config::ModelName;
 
 /// A model that tells what is on pictures.
 pub trait Classifier {
@@ -25,6 +26,36 @@ pub trait Classifier {
         let logits = self.forward(images);
         let nothing = Tensor::zeros([1], (&logits.device(), DType::F32));
         (logits, nothing)
+    }
+}
+
+/// What can be done with a model of any type.
+pub(crate) trait WithModel {
+    /// What comes of it.
+    type Output;
+
+    /// Does it with the model that `make` makes.
+    fn run<M: Module + Classifier + 'static>(self, make: impl FnOnce(&Device) -> M) -> Self::Output;
+}
+
+/// Does something with the model of the settings.
+pub(crate) fn with_model<W: WithModel>(settings: &stoker_config::Model, work: W) -> W::Output {
+    match settings.name {
+        ModelName::LeNet => work.run(|device| LeNetConfig::new().init(device)),
+        ModelName::SeedNet => work.run(|device| SeedNetConfig::new(settings.width_divisor).init(device)),
+        ModelName::MoeLeNet => {
+            let &stoker_config::Model { experts, top_k, capacity_factor, load_balance, .. } = settings;
+            work.run(|device| MoeLeNetConfig { experts, top_k, capacity_factor, load_balance }.init(device))
+        }
+    }
+}
+
+/// The model of the settings, with the divisor of its widths or its experts if it has them.
+pub(crate) fn title(settings: &stoker_config::Model) -> String {
+    match settings.name {
+        ModelName::LeNet => "lenet".to_owned(),
+        ModelName::SeedNet => format!("seednet/{}", settings.width_divisor),
+        ModelName::MoeLeNet => format!("moe-lenet/{} top-{}", settings.experts, settings.top_k),
     }
 }
 
