@@ -2,7 +2,8 @@
 //!
 //! [Note: One machine for all ranks] Ranks of one process share the machine. So what all of them need is held against what
 //! the machine has, by every rank, before any of them allocates: the barrier in which ranks agree on their plans comes
-//! between. Whoever measures sees nothing of the others' shards, whatever the order in which they come.
+//! between. Whoever measures sees nothing of the others' shards, whatever the order in which they come. All ranks of the
+//! communicator are taken to be in this process.
 
 use crate::bridge::DeviceRoom;
 use crate::engine::{Plugins, gradient_dtype};

@@ -82,7 +82,7 @@ impl Cuda {
                 tracing::warn!(
                     bytes,
                     error = %stoker_core::error::chain(&error),
-                    "the host refuses to pin memory (see `ulimit -l`): copies to and from the device will be slow"
+                    "the host refuses to pin memory: copies to and from the device will be slow"
                 );
                 memory
             }
