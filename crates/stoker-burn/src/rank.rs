@@ -19,7 +19,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 use stoker_core::Communicator;
-use stoker_engine::{Ledger, MemoryPlan, Moved, Plugins, Settings, StepReport};
+use stoker_engine::{Busy, Ledger, MemoryPlan, Moved, Plugins, Settings, StepReport};
 
 /// One data-parallel worker and the model that it trains with the others.
 #[derive(Debug)]
@@ -392,6 +392,14 @@ impl Rank {
     /// [`Error::Misuse`] before a model was built.
     pub fn moved(&self) -> Result<Moved> {
         Ok(with_engine!(&*self.built()?.shared.engine(), engine => engine.moved()))
+    }
+
+    /// Work that is done so far, and how long it took.
+    ///
+    /// # Errors
+    /// [`Error::Misuse`] before a model was built.
+    pub fn busy(&self) -> Result<Busy> {
+        Ok(with_engine!(&*self.built()?.shared.engine(), engine => engine.busy()))
     }
 
     fn built(&self) -> Result<&Built> {

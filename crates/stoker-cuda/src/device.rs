@@ -55,6 +55,17 @@ impl Device {
         Ok(Memory { free: free as u64, total: total as u64 })
     }
 
+    /// Takes `bytes` of its memory, at least one.
+    ///
+    /// # Errors
+    /// When there is not so much, or none is asked for.
+    pub fn hold(&self, bytes: usize) -> Result<Held> {
+        self.bind()?;
+        // SAFETY: the context is the thread's, and `Held` frees the memory, which nobody else knows.
+        let memory = unsafe { result::malloc_sync(bytes) }.map_err(failed("holding memory"))?;
+        Ok(Held { device: self.clone(), memory })
+    }
+
     /// Takes all free memory but `left` bytes.
     ///
     /// # Errors
@@ -62,13 +73,14 @@ impl Device {
     pub fn hold_all_but(&self, left: u64) -> Result<Option<Held>> {
         let bytes = self.memory()?.free.saturating_sub(left);
         let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
-        if bytes == 0 {
-            return Ok(None);
-        }
-        self.bind()?;
-        // SAFETY: the context is the thread's, and `Held` frees the memory, which nobody else knows.
-        let memory = unsafe { result::malloc_sync(bytes) }.map_err(failed("holding memory"))?;
-        Ok(Some(Held { device: self.clone(), memory }))
+        if bytes == 0 { Ok(None) } else { self.hold(bytes).map(Some) }
+    }
+}
+
+impl Held {
+    /// Where it is.
+    pub(crate) fn address(&self) -> u64 {
+        self.memory
     }
 }
 

@@ -9,12 +9,15 @@
 //! copy stream                           └─ copy to x ─┘
 //! ```
 
+mod clock;
 mod device;
 mod pinned;
+mod rates;
 mod stream;
 
 pub use device::{Device, Held, Memory};
-pub use pinned::PinnedMemory;
+pub use pinned::{PinnedMemory, pinned_bytes};
+pub use rates::PinnedRates;
 pub use stream::{CopyStream, Mark};
 
 /// A result of this crate.

@@ -4,7 +4,16 @@ use crate::device::Device;
 use crate::{Result, failed};
 use cudarc::driver::result;
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering};
 use stoker_core::HostMemory;
+
+/// Bytes of all [`PinnedMemory`] of the process.
+static PINNED: AtomicU64 = AtomicU64::new(0);
+
+/// Bytes that the process has pinned by [`PinnedMemory`] now.
+pub fn pinned_bytes() -> u64 {
+    PINNED.load(Ordering::Relaxed)
+}
 
 /// Page-locked memory of the driver's. It is allocated as large as asked for: the driver does not round up to a power of
 /// two, as caching allocators above it do.
@@ -32,6 +41,7 @@ impl PinnedMemory {
         let Some(words) = NonNull::new(memory.cast::<u64>()) else { return Ok(None) };
         // SAFETY: `count` words were allocated there, page-aligned.
         unsafe { words.write_bytes(0, count) };
+        PINNED.fetch_add(count as u64 * 8, Ordering::Relaxed);
         Ok(Some(Self { device: device.clone(), words, count }))
     }
 }
@@ -50,6 +60,7 @@ impl HostMemory for PinnedMemory {
 
 impl Drop for PinnedMemory {
     fn drop(&mut self) {
+        PINNED.fetch_sub(self.count as u64 * 8, Ordering::Relaxed);
         if self.device.bind().is_ok() {
             // SAFETY: `malloc_host` gave it in this context, and copies from and to it are done: whoever starts one keeps
             // the memory until then. A driver that fails here has nothing left to free.

@@ -1,12 +1,14 @@
 //! Copies beside the computation.
 
+use crate::clock::{Clock, TIMED};
 use crate::device::Device;
 use crate::{Result, failed};
 use cudarc::driver::{CudaEvent, CudaStream, result, sys};
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
-use stoker_core::{Completion, Error as CoreError, HostBuffer, Result as CoreResult, Ticket};
+use stoker_core::{Completion, Error as CoreError, HostBuffer, Meter, Reading, Result as CoreResult, Ticket};
+use tracing::Span;
 
 /// How often a wait looks whether it is over. Copies take milliseconds, and the driver's own wait knows no timeout.
 const LOOK: Duration = Duration::from_micros(20);
@@ -17,6 +19,8 @@ pub struct CopyStream {
     device: Device,
     copies: Arc<CudaStream>,
     computation: Arc<CudaStream>,
+    clock: Clock,
+    meter: Arc<Meter>,
     timeout: Duration,
 }
 
@@ -34,14 +38,24 @@ impl CopyStream {
     /// What the driver fails with.
     pub fn new(device: &Device, timeout: Duration) -> Result<Self> {
         let copies = device.context().new_stream().map_err(failed("making a stream"))?;
-        Ok(Self { device: device.clone(), copies, computation: device.context().default_stream(), timeout })
+        let clock = Clock::start(&copies)?;
+        let computation = device.context().default_stream();
+        Ok(Self { device: device.clone(), copies, computation, clock, meter: Arc::default(), timeout })
     }
 
-    /// What is copied from here on comes after all computation that was asked for until now.
-    fn follow_computation(&self) -> Result<()> {
+    /// Copies that were waited for, and the time in which the device made them: neither what they waited for, the
+    /// computation and the copies before them, nor when the host saw that they were done.
+    pub fn copied(&self) -> Reading {
+        self.meter.read()
+    }
+
+    /// What is copied from here on comes after all computation that was asked for until now. Gives the moment when it
+    /// begins.
+    fn follow_computation(&self) -> Result<CudaEvent> {
         self.device.bind()?;
         let event = self.computation.record_event(None).map_err(failed("recording an event"))?;
-        self.copies.wait(&event).map_err(failed("ordering streams"))
+        self.copies.wait(&event).map_err(failed("ordering streams"))?;
+        self.copies.record_event(TIMED).map_err(failed("recording an event"))
     }
 
     /// Copies all of `source` to device memory at `target`, after all computation that was asked for until now.
@@ -53,7 +67,7 @@ impl CopyStream {
     /// # Errors
     /// What the driver fails with.
     pub unsafe fn copy_in(&self, source: HostBuffer, target: u64) -> Result<(Ticket<HostBuffer>, Mark)> {
-        self.follow_computation()?;
+        let begun = self.follow_computation()?;
         if source.bytes() > 0 {
             // SAFETY: the caller vouches for `target`; `source` lives until the mark is reached, as `Copy` sees to.
             let copied = unsafe {
@@ -61,7 +75,7 @@ impl CopyStream {
             };
             copied.map_err(failed("copying to the device"))?;
         }
-        self.ticket(source, "a copy to the device")
+        self.ticket(source, begun, "a copy to the device")
     }
 
     /// Copies device memory at `source` to all of `into`, after all computation that was asked for until now.
@@ -73,7 +87,7 @@ impl CopyStream {
     /// # Errors
     /// What the driver fails with.
     pub unsafe fn copy_out(&self, source: u64, mut into: HostBuffer) -> Result<Ticket<HostBuffer>> {
-        self.follow_computation()?;
+        let begun = self.follow_computation()?;
         if into.bytes() > 0 {
             // SAFETY: the caller vouches for `source`; `into` lives until the mark is reached, as `Copy` sees to.
             let copied = unsafe {
@@ -81,12 +95,12 @@ impl CopyStream {
             };
             copied.map_err(failed("copying from the device"))?;
         }
-        Ok(self.ticket(into, "a copy from the device")?.0)
+        Ok(self.ticket(into, begun, "a copy from the device")?.0)
     }
 
-    /// For a copy from or to `buffer` that was just asked for, and the moment when it is done.
-    fn ticket(&self, buffer: HostBuffer, what: &'static str) -> Result<(Ticket<HostBuffer>, Mark)> {
-        let event = match self.copies.record_event(None).map_err(failed("recording an event")) {
+    /// For a copy from or to `buffer` that was just asked for and begins at `begun`, and the moment when it is done.
+    fn ticket(&self, buffer: HostBuffer, begun: CudaEvent, what: &'static str) -> Result<(Ticket<HostBuffer>, Mark)> {
+        let event = match self.copies.record_event(TIMED).map_err(failed("recording an event")) {
             Ok(event) => Arc::new(event),
             Err(error) => {
                 // Nobody will know when the device is done with it.
@@ -95,8 +109,18 @@ impl CopyStream {
             }
         };
         let mark = Mark { event, computation: self.computation.clone() };
-        let (device, timeout) = (self.device.clone(), self.timeout);
-        Ok((Ticket::pending(Copy { buffer: Some(buffer), mark: mark.clone(), device, what, timeout }), mark))
+        let copy = Copy {
+            buffer: Some(buffer),
+            begun,
+            mark: mark.clone(),
+            device: self.device.clone(),
+            meter: self.meter.clone(),
+            clock: self.clock.clone(),
+            span: self.clock.span_to_tell(),
+            what,
+            timeout: self.timeout,
+        };
+        Ok((Ticket::pending(copy), mark))
     }
 }
 
@@ -113,8 +137,13 @@ impl Mark {
 /// A buffer that the device reads or writes until the mark is reached.
 struct Copy {
     buffer: Option<HostBuffer>,
+    begun: CudaEvent,
     mark: Mark,
     device: Device,
+    meter: Arc<Meter>,
+    clock: Clock,
+    /// Who is told when it ran.
+    span: Option<Span>,
     what: &'static str,
     timeout: Duration,
 }
@@ -133,7 +162,12 @@ impl Copy {
             }
             thread::sleep(LOOK);
         }
-        Ok(())
+        let bytes = self.buffer.as_ref().map_or(0, HostBuffer::bytes);
+        self.meter.add(bytes as u64, self.clock.between(&self.begun, &self.mark.event)?);
+        match &self.span {
+            Some(span) => Ok(self.clock.tell(span, &self.begun, &self.mark.event)?),
+            None => Ok(()),
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::on_device::OnDevice;
 use std::fmt::Debug;
 use std::ops::Range;
-use stoker_core::{DType, HostBuffer, Result, Ticket};
+use stoker_core::{DType, HostBuffer, Reading, Result, Ticket};
 
 /// Whether a gradient is the first of its bucket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,6 +47,15 @@ impl DeviceRoom {
     pub(crate) fn ranks(self) -> usize {
         if let Self::Own { ranks, .. } = self { ranks } else { 1 }
     }
+}
+
+/// Copies that are done, and the time in which the device made them.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Copies {
+    /// To slabs.
+    pub to_device: Reading,
+    /// From slabs.
+    pub from_device: Reading,
 }
 
 /// A device, as the engine sees it: flat buffers, copies with tickets, gradients that land.
@@ -152,6 +161,11 @@ pub trait Bridge: Debug + Send {
     /// Whether [`pin`](Self::pin) moves anything.
     fn pins(&self) -> bool {
         false
+    }
+
+    /// All copies so far, if the device times them.
+    fn copies(&self) -> Option<Copies> {
+        None
     }
 
     /// The same elements, in memory that the device copies from and to by itself, if it can have some and that is of use.

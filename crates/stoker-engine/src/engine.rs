@@ -1,7 +1,7 @@
 //! Construction: plans, admission, regions.
 
 use crate::admission::{bucket_bytes, device_limit, largest_call, memory_plan};
-use crate::bridge::Bridge;
+use crate::bridge::{Bridge, Copies};
 use crate::cast;
 use crate::gather::here;
 use crate::gradients::Reduction;
@@ -20,7 +20,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use stoker_core::{
     Communicator, DType, Granularity, HostBuffer, OffloadTarget, Optimizer, Partitioner, Place, PlacedParameter, Plan,
-    Region, RegionSpec, Role,
+    Reading, Region, RegionSpec, Role,
 };
 
 /// The plugins that an engine is composed of.
@@ -45,6 +45,15 @@ pub struct Moved {
     pub from_device: u64,
     /// Buffers given to collectives: gathered parameters, gradients to be reduced.
     pub between_ranks: u64,
+}
+
+/// Work that is done so far, and how long it took.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Busy {
+    /// What updates read and write: each byte that the optimizer's rule must move, counted once a direction.
+    pub updates: Reading,
+    /// Copies to and from a device that times them.
+    pub copies: Option<Copies>,
 }
 
 /// One rank's engine: see the [crate documentation](crate).
@@ -224,6 +233,11 @@ impl<B: Bridge> Engine<B> {
     /// Bytes moved so far.
     pub fn moved(&self) -> Moved {
         self.moved
+    }
+
+    /// Work that is done so far, and how long it took.
+    pub fn busy(&self) -> Busy {
+        Busy { updates: self.workers.meter.read(), copies: self.bridge.copies() }
     }
 
     /// What the loss of the step that is being made must be multiplied by before its backward.

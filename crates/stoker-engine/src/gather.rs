@@ -9,6 +9,7 @@ use crate::settings::Stage;
 use crate::unit::{ParameterId, Shard, ShardRegions, Unit, UnitId};
 use crate::{Error, Result};
 use stoker_core::{DType, HostBuffer, Place, Role};
+use tracing::trace_span;
 
 impl<B: Bridge> Engine<B> {
     /// Gathers `unit` for a call, and fetches the next ones ahead. Every call is ended by
@@ -124,6 +125,9 @@ impl<B: Bridge> Engine<B> {
             Residency::Gathered { slab, .. } => self.pool.discard(&self.bridge, slab),
             Residency::Absent => {}
         }
+        let name = self.units[unit].name();
+        let _span =
+            if must_have { trace_span!("gather", unit = %name) } else { trace_span!("fetch", unit = %name) }.entered();
         self.settle(unit)?;
         let wanted = Wanted {
             unit,
@@ -148,8 +152,9 @@ impl<B: Bridge> Engine<B> {
         }
         let lent = self.bridge.lend(&mut slab.buffer);
         self.moved.to_device += self.units[unit].slab_bytes();
-        let regions = here(&mut self.units[unit].shard)?;
         if whole {
+            let _span = self.units[unit].copy_in_span();
+            let regions = here(&mut self.units[unit].shard)?;
             match (lent, regions.parameters.host()) {
                 (Some(mut memory), Some(source)) => {
                     memory.copy_elements(0, source, 0..elements);
@@ -225,7 +230,10 @@ impl<B: Bridge> Engine<B> {
                 self.units[unit].copying = Some(copying);
             }
             Filling::Gather { exchange, in_place, region_lent, staging } => {
-                let exchanged = exchange.wait()?;
+                let exchanged = {
+                    let _span = trace_span!("await gather", unit = %self.units[unit].name()).entered();
+                    exchange.wait()?
+                };
                 if region_lent {
                     self.give_back(unit, exchanged.sent)?;
                 }
@@ -234,7 +242,9 @@ impl<B: Bridge> Engine<B> {
                     self.bridge.restore(&mut slab.buffer, exchanged.received);
                 } else {
                     let full = if plan.is_in_order() { exchanged.received } else { plan.gathered(&exchanged.received) };
+                    let copying = self.units[unit].copy_in_span();
                     let ticket = self.bridge.copy_in(full, &mut slab.buffer)?;
+                    drop(copying);
                     self.bridge.before_use(&mut slab.buffer)?;
                     let source = CopySource::Staging { _allotments: staging };
                     self.units[unit].copying = Some(Copying { ticket, source });
@@ -248,6 +258,7 @@ impl<B: Bridge> Engine<B> {
     /// Waits until nothing else uses the unit's shard: the device, that copies from it, or an update.
     pub(crate) fn settle(&mut self, unit: UnitId) -> Result<()> {
         if let Some(Copying { ticket, source }) = self.units[unit].copying.take() {
+            let _span = trace_span!("await copy", unit = %self.units[unit].name()).entered();
             let memory = ticket.wait()?;
             if let CopySource::Region = source {
                 self.give_back(unit, memory)?;

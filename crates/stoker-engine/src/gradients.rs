@@ -191,6 +191,7 @@ impl<B: Bridge> Engine<B> {
         }
         self.sum_on_device(unit, &bucket)?;
         self.moved.from_device += self.units[unit].bucket_bytes();
+        let copying = self.units[unit].copy_out_span();
         let source = match self.bridge.lend(&mut bucket.buffer) {
             Some(memory) if self.pieces(unit) == 1 && self.is_reduced_in_order(unit) => {
                 self.start_scatter(unit, memory, true, Vec::new())?
@@ -205,6 +206,7 @@ impl<B: Bridge> Engine<B> {
                 }
             },
         };
+        drop(copying);
         self.reductions.push_back(Reduction { unit, bucket, source });
         Ok(())
     }
@@ -281,6 +283,7 @@ impl<B: Bridge> Engine<B> {
     /// Waits for the reduction that was started first, and adds its result to the gradient region. False if there is none.
     fn finish_first_reduction(&mut self) -> Result<bool> {
         let Some(Reduction { unit, mut bucket, source }) = self.reductions.pop_front() else { return Ok(false) };
+        let _span = tracing::trace_span!("reduce", unit = %self.units[unit].name()).entered();
         self.settle_update(unit)?;
         match source {
             Source::Scattering { exchange, lent, _staging } => {

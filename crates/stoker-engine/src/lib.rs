@@ -52,8 +52,8 @@ mod update;
 mod workers;
 
 pub use agree::NotFinite;
-pub use bridge::{Adopted, Bridge, DeviceRoom, Landing};
-pub use engine::{Engine, Moved, Plugins};
+pub use bridge::{Adopted, Bridge, Copies, DeviceRoom, Landing};
+pub use engine::{Busy, Engine, Moved, Plugins};
 pub use error::{Error, Result};
 pub use ledger::{Allotment, Ledger, Peak};
 pub use memory_plan::{Limit, LimitKind, MemoryPlan, PlacePlan};

@@ -154,7 +154,7 @@ impl<B: Bridge> Engine<B> {
         let job = Job { unit: name, regions, segments, context, optimizer };
         self.units[unit].shard = match &self.updater {
             Some(updater) => Shard::Updating(updater.submit(job, turn)),
-            None => Shard::Here(self.workers.run(|| job.run())?),
+            None => Shard::Here(job.run_on(&self.workers)?),
         };
         Ok(())
     }
@@ -188,7 +188,10 @@ impl<B: Bridge> Engine<B> {
     /// Waits for the unit's update, if one runs.
     pub(crate) fn settle_update(&mut self, unit: UnitId) -> Result<()> {
         match std::mem::replace(&mut self.units[unit].shard, Shard::Lost) {
-            Shard::Updating(ticket) => self.units[unit].shard = Shard::Here(ticket.wait()?),
+            Shard::Updating(ticket) => {
+                let _span = tracing::trace_span!("await update", unit = %self.units[unit].name()).entered();
+                self.units[unit].shard = Shard::Here(ticket.wait()?);
+            }
             settled => self.units[unit].shard = settled,
         }
         Ok(())

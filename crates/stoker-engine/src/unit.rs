@@ -3,6 +3,9 @@
 use crate::ledger::Allotment;
 use crate::residency::Copying;
 use stoker_core::{DType, ParameterSpec, Plan, Region, Ticket};
+use tracing::field::Empty;
+use tracing::span::EnteredSpan;
+use tracing::trace_span;
 
 /// Number of a unit, in the order of the model.
 pub type UnitId = usize;
@@ -138,6 +141,18 @@ pub(crate) struct Unit {
 impl Unit {
     pub(crate) fn name(&self) -> &str {
         &self.plan.unit
+    }
+
+    /// For what copies it to the device. A device that copies later fills in when it did.
+    pub(crate) fn copy_in_span(&self) -> EnteredSpan {
+        let bytes = self.slab_bytes();
+        trace_span!("copy in", unit = %self.name(), bytes, began_us_ago = Empty, ended_us_ago = Empty).entered()
+    }
+
+    /// For what copies its gradient from the device, likewise.
+    pub(crate) fn copy_out_span(&self) -> EnteredSpan {
+        let bytes = self.bucket_bytes();
+        trace_span!("copy out", unit = %self.name(), bytes, began_us_ago = Empty, ended_us_ago = Empty).entered()
     }
 
     /// Counts an update of every parameter that has a gradient.

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use stoker_core::error::panic_text;
 use stoker_core::{
     Completion, DType, HostBuffer, Optimizer, Region, RegionSpec, Segment, ShardUpdate, StepContext, Ticket, ValuesMut,
@@ -27,8 +27,30 @@ pub(crate) struct Job {
 }
 
 impl Job {
+    /// Runs it on `workers`, whose meter it moves.
+    pub(crate) fn run_on(self, workers: &Workers) -> Result<ShardRegions> {
+        let bytes = self.bytes();
+        let _span = tracing::trace_span!("update", unit = %self.unit, bytes).entered();
+        let begun = Instant::now();
+        let regions = workers.run(|| self.run())?;
+        workers.meter.add(bytes, begun.elapsed());
+        Ok(regions)
+    }
+
+    /// What the rule reads and writes: parameters and state both, the gradient one, the rounded parameters the other.
+    fn bytes(&self) -> u64 {
+        let size = |region: &dyn Region| region.spec().dtype.size();
+        let ShardRegions { parameters, master, gradient, state, .. } = &self.regions;
+        let updated = master.as_ref().unwrap_or(parameters);
+        let rounded = master.as_ref().map_or(0, |_| size(parameters.as_ref()));
+        let state: usize = state.iter().map(|region| size(region.as_ref())).sum();
+        let gradient = gradient.as_ref().map_or(0, |region| size(region.as_ref()));
+        let elements: usize = self.segments.iter().map(|segment| segment.range.len()).sum();
+        (elements * (2 * size(updated.as_ref()) + 2 * state + gradient + rounded)) as u64
+    }
+
     /// Updates the shard and hands it back.
-    pub(crate) fn run(mut self) -> Result<ShardRegions> {
+    fn run(mut self) -> Result<ShardRegions> {
         let ShardRegions { parameters, master, gradient, state, .. } = &mut self.regions;
         let Some(gradient) = gradient else {
             return Err(Error::Stopped(format!("unit `{}` is frozen and was to be updated", self.unit)));
@@ -123,7 +145,7 @@ impl Updater {
                 let queue = EndOfThread(waiting);
                 while let Some(Waiting { job, answer, done, .. }) = queue.0.next() {
                     // A receiver that is gone has given up the unit.
-                    let _ = answer.send(workers.run(|| job.run()));
+                    let _ = answer.send(job.run_on(&workers));
                     done.store(true, Ordering::Release);
                 }
             })

@@ -6,12 +6,15 @@
 use crate::{Error, Result};
 use rayon::{ThreadPool, ThreadPoolBuilder};
 use std::thread::JoinHandle;
+use stoker_core::Meter;
 
 /// The pool; none if one thread is enough, which is then the one that asks.
 #[derive(Debug)]
 pub(crate) struct Workers {
     pool: Option<ThreadPool>,
     threads: Vec<JoinHandle<()>>,
+    /// Updates that were made.
+    pub(crate) meter: Meter,
 }
 
 impl Workers {
@@ -20,7 +23,7 @@ impl Workers {
     /// # Errors
     /// [`Error::Thread`].
     pub(crate) fn start(rank: usize, count: usize) -> Result<Self> {
-        let mut workers = Self { pool: None, threads: Vec::new() };
+        let mut workers = Self { pool: None, threads: Vec::new(), meter: Meter::default() };
         if count > 1 {
             let name = |number: usize| format!("update-{rank}.{number}");
             let builder = ThreadPoolBuilder::new().num_threads(count).spawn_handler(|thread| {

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use stoker_core::{Completion, HostBuffer, Result, Ticket};
 use stoker_cuda::{CopyStream, Device, Held, Mark, PinnedMemory};
+use stoker_engine::Copies;
 
 /// A GPU that libtorch computes on, on its legacy default stream (as Burn has it).
 #[derive(Debug)]
@@ -41,6 +42,10 @@ impl Cuda {
 
     pub(super) fn free_bytes(&self) -> Result<u64> {
         Ok(self.device.memory()?.free)
+    }
+
+    pub(super) fn copies(&self) -> Copies {
+        Copies { to_device: self.incoming.copied(), from_device: self.outgoing.copied() }
     }
 
     /// Copies `source` to all of `target`.

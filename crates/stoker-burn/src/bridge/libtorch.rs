@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use stoker_core::{DType, Error, HostBuffer, Result, Ticket};
 use stoker_cuda::Mark;
-use stoker_engine::{Adopted, Bridge, DeviceRoom, Landing, OnDevice};
+use stoker_engine::{Adopted, Bridge, Copies, DeviceRoom, Landing, OnDevice};
 
 /// The bridge of the LibTorch backend. On the CPU copies are done when they return; on a GPU they run on streams.
 #[derive(Debug)]
@@ -220,6 +220,10 @@ impl Bridge for LibTorchBridge {
 
     fn on_device(&mut self) -> Option<&mut dyn OnDevice<LibTorchSlab>> {
         Some(self)
+    }
+
+    fn copies(&self) -> Option<Copies> {
+        self.cuda.as_ref().map(Cuda::copies)
     }
 
     fn pin(&mut self, memory: HostBuffer) -> HostBuffer {

@@ -5,6 +5,7 @@ mod admission;
 mod device;
 mod equivalence;
 mod failures;
+mod meters;
 mod training;
 
 use stoker_cpu_offload as _;
