@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "test code reports by panicking")]
 
+pub mod memory;
 pub mod models;
 pub mod odd;
 pub mod pictures;

@@ -10,56 +10,14 @@
 
 use rayon::{ThreadPool, ThreadPoolBuilder};
 use serde_json::{Value, json};
-use std::time::Instant;
-use stoker_core::{DType, HostBuffer, Values, ValuesMut};
+use stoker_core::DType;
 use stoker_kernels::{
-    Adagrad, Adam, Decay, Gradient, Level, Lion, Momentum, Sgd, Shard, adagrad, adam, lion, sgd, sgd_momentum, traffic,
+    Adagrad, Adam, Decay, Gradient, Level, Lion, Momentum, Sgd, adagrad, adam, lion, sgd, sgd_momentum, traffic,
 };
 use stoker_tests::median;
+use stoker_tests::memory::{Memory, least, seconds};
 
 const ROUNDS: usize = 7;
-
-/// Memory of a shard with state for any optimizer.
-struct Memory {
-    parameters: Vec<f32>,
-    gradient: HostBuffer,
-    rounded: Option<HostBuffer>,
-    state: [HostBuffer; 2],
-}
-
-impl Memory {
-    /// A gradient of about `size`; narrow gradients come with narrow parameters.
-    fn new(elements: usize, gradient: DType, state: DType, size: f32) -> Self {
-        let filled = |dtype: DType, scale: f32| {
-            let mut buffer = HostBuffer::zeros_of(dtype, elements);
-            let values: Vec<f32> = (0..elements).map(|at| scale * (0.5 + (at % 1021) as f32 / 1021.0)).collect();
-            stoker_kernels::convert::from_f32(ValuesMut::of(&mut buffer).unwrap(), &values);
-            buffer
-        };
-        Self {
-            parameters: vec![0.5; elements],
-            gradient: filled(gradient, size),
-            rounded: (gradient != DType::F32).then(|| HostBuffer::zeros_of(gradient, elements)),
-            state: [filled(state, size), filled(state, size * size)],
-        }
-    }
-
-    fn shard<const N: usize>(&mut self) -> Shard<'_, N> {
-        let mut slots = self.state.iter_mut();
-        Shard {
-            parameters: &mut self.parameters,
-            gradient: Values::of(&self.gradient).unwrap(),
-            state: std::array::from_fn(|_| ValuesMut::of(slots.next().unwrap()).unwrap()),
-            rounded: self.rounded.as_mut().map(|rounded| ValuesMut::of(rounded).unwrap()),
-        }
-    }
-
-    /// Bytes an element that `slots` slots of state make an update move.
-    fn bytes(&self, slots: usize) -> usize {
-        let rounded = self.rounded.as_ref().map_or(0, |rounded| rounded.dtype().size());
-        8 + self.gradient.dtype().size() + rounded + slots * 2 * self.state[0].dtype().size()
-    }
-}
 
 const NAMES: [&str; 6] = ["adamw", "adam", "adagrad", "lion", "sgd", "sgd_momentum"];
 
@@ -107,16 +65,6 @@ fn update(name: &str, level: Level, memory: &mut Memory) {
     }
 }
 
-fn seconds(pool: &ThreadPool, work: impl FnOnce() + Send) -> f64 {
-    let start = Instant::now();
-    pool.install(work);
-    start.elapsed().as_secs_f64()
-}
-
-fn least(seconds: &[f64]) -> f64 {
-    seconds.iter().copied().fold(f64::INFINITY, f64::min)
-}
-
 /// What is measured against what memory allows.
 struct Measured {
     /// Of the best call.
@@ -127,16 +75,15 @@ struct Measured {
 }
 
 fn measure(pool: &ThreadPool, plain: &mut Memory, bytes: f64, mut work: impl FnMut() + Send) -> Measured {
-    let plain_bytes = (plain.parameters.len() * 28) as f64;
     let mut rounds: Vec<_> = (0..=ROUNDS)
         .map(|_| {
-            let memory = seconds(pool, || traffic::read_modify_write(Level::best(), plain.shard()));
+            let memory = plain.plain_rate(pool);
             (seconds(pool, &mut work), memory)
         })
         .collect();
     rounds.remove(0); // The first one touches the memory.
     let took = least(&rounds.iter().map(|round| round.0).collect::<Vec<_>>());
-    let ratios = rounds.iter().map(|(took, memory)| bytes / took / (plain_bytes / memory)).collect();
+    let ratios = rounds.iter().map(|(took, memory)| bytes / took / memory).collect();
     Measured { gigabytes_a_second: bytes / took / 1e9, of_memory: median(ratios), seconds: took }
 }
 
