@@ -16,6 +16,7 @@ use stoker_engine::{Engine, ParameterId, UnitId};
 
 /// The engine over the bridge of the device's backend.
 #[derive(Debug)]
+#[cfg_attr(feature = "libtorch", allow(clippy::large_enum_variant, reason = "there is one of them a rank"))]
 pub(crate) enum AnyEngine {
     Flex(Engine<FlexBridge>),
     #[cfg(feature = "libtorch")]
