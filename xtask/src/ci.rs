@@ -39,10 +39,7 @@ fn test_libtorch(directory: &Path) -> Result<()> {
     let features = ["--features", "stoker-tests/libtorch"];
     let mut tests = cargo::cargo(&["nextest", "run", "--workspace", "--no-fail-fast", "--lib", "--test", "whole"]);
     tests.args(features).args(["-E", LIBTORCH_TESTS]).env("STOKER_TEST_BACKEND", "libtorch");
-    // Burn is another one with this feature: in one directory either would be built again and again.
-    let mut beside = cargo::target_directory()?.into_os_string();
-    beside.push("-libtorch");
-    tests.env("CARGO_TARGET_DIR", beside).envs(libtorch::environment(directory));
+    tests.env("CARGO_TARGET_DIR", libtorch::target_directory()?).envs(libtorch::environment(directory));
     cargo::must(tests)
 }
 

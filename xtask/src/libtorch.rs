@@ -52,6 +52,14 @@ pub(crate) fn environment(directory: &Path) -> [(&'static str, String); 3] {
     ]
 }
 
+/// Where cargo builds with it: Burn is another one with this feature, and in one directory either would be built again and
+/// again.
+pub(crate) fn target_directory() -> Result<PathBuf> {
+    let mut beside = cargo::target_directory()?.into_os_string();
+    beside.push("-libtorch");
+    Ok(beside.into())
+}
+
 /// The directory that has `include` and `lib`; made if it is not there.
 pub(crate) fn prepare(torch: &str) -> Result<PathBuf> {
     let home = std::env::var_os("HOME").context("HOME is not set")?;

@@ -4,6 +4,7 @@
 
 #[cfg(test)]
 mod arrows;
+mod bundle;
 mod cargo;
 mod ci;
 mod data;
@@ -42,6 +43,8 @@ enum Command {
     /// Prepare libtorch for feature `libtorch`, and print the environment to build with.
     #[command(name = "libtorch")]
     LibTorch(libtorch::LibTorchCommand),
+    /// Make one directory with the programs, for a machine that has PyTorch: built for LibTorch, with data and `run.sh`.
+    Bundle(bundle::BundleCommand),
     /// Run the tests.
     Test(test::TestCommand),
     /// Everything that must be green before a change lands: format, lints, tests, the commands of the README.
@@ -59,6 +62,7 @@ fn main() -> ExitCode {
         Command::Bench(command) => run::bench(command),
         Command::Parity(command) => parity::run(&command).map(|()| ExitCode::SUCCESS),
         Command::LibTorch(command) => libtorch::run(&command).map(|()| ExitCode::SUCCESS),
+        Command::Bundle(command) => bundle::run(command).map(|()| ExitCode::SUCCESS),
         Command::Test(command) => test::run(command).map(|()| ExitCode::SUCCESS),
         Command::Ci(command) => ci::run(command).map(|()| ExitCode::SUCCESS),
         Command::Data(command) => data::run(command).map(|()| ExitCode::SUCCESS),

@@ -22,8 +22,10 @@ pub(crate) use error::DataError;
 const CIFAR10_URL: &str = "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz";
 /// Its MD5, from the page that offers it.
 const CIFAR10_MD5: &str = "c32a1d4ab5d03f1284b67883e8d87530";
-/// Bytes of one batch file: 10,000 records of a label and a picture of 3 x 32 x 32.
-const CIFAR10_BATCH_BYTES: u64 = 10_000 * 3_073;
+/// Bytes of a record: a label and a picture of 3 x 32 x 32.
+pub(crate) const CIFAR10_RECORD_BYTES: u64 = 3_073;
+/// Bytes of one batch file.
+const CIFAR10_BATCH_BYTES: u64 = 10_000 * CIFAR10_RECORD_BYTES;
 /// What the archive is downloaded to, beside the target.
 const PART_NAME: &str = "cifar-10-binary.tar.gz.part";
 /// How long the network may be silent.
@@ -95,7 +97,7 @@ pub(crate) enum Outcome {
 }
 
 /// The same place as `stoker_data::default_dir`, which this crate is too light to depend on.
-fn default_dir() -> PathBuf {
+pub(crate) fn default_dir() -> PathBuf {
     match std::env::var_os("STOKER_DATA_DIR") {
         Some(dir) if !dir.is_empty() => PathBuf::from(dir),
         _ => std::env::home_dir().unwrap_or_default().join(".cache/stoker/cifar-10-batches-bin"),
