@@ -1,6 +1,6 @@
 //! What does not fit is refused before any rank allocates, whoever comes first.
 
-use crate::training::{Run, specs};
+use crate::training::Run;
 use std::sync::{Arc, Mutex};
 use stoker_core::offload::Allowance;
 use stoker_core::{Bound, OffloadTarget, Place, Region, RegionSpec, Result as CoreResult, TargetTraits};
@@ -85,7 +85,7 @@ fn built(run: &Run, machine: &Machine, own: Option<u64>) -> Vec<Result<(), Error
 fn planned(run: &Run) -> MemoryPlan {
     let plan = |communicator| {
         let plugins = run.plugins(communicator);
-        Engine::plan(&run.settings, &run.device(0), &plugins, &specs()).unwrap()
+        Engine::plan(&run.settings, &run.device(0), &plugins, &run.model.specs()).unwrap()
     };
     ranks::run(run.communicators(), plan).remove(0)
 }

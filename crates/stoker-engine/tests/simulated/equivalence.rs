@@ -1,7 +1,6 @@
 //! One result, whatever the stage, the place, the schedule, the buckets and the delays.
 
-use crate::device::numbers;
-use crate::training::{Run, train};
+use crate::training::Run;
 use stoker_core::{Place, Role};
 use stoker_engine::{Settings, Stage};
 use stoker_testkit::ranks;
@@ -20,7 +19,7 @@ fn one_rank_gives_the_same_bits_in_every_way() {
                     for (pool_bytes, bucket_bytes) in [(1, 4), (2 * UNIT, 12), (1 << 20, 1 << 20)] {
                         for reshard_after_forward in [true, false] {
                             seed += 1;
-                            let mut run = Run { staged, lends, seed, ..Run::new(1, stage) };
+                            let mut run = Run { staged, lends, ..Run::new(1, stage) }.with_seed(seed);
                             run.settings = Settings {
                                 overlap,
                                 update_in_backward: seed % 5 < 2,
@@ -54,7 +53,8 @@ fn several_ranks_give_the_same_bits_in_every_way() {
                 for overlap in [false, true] {
                     for (pool_bytes, bucket_bytes) in [(1, 4), (3 * UNIT, 48), (1 << 20, 1 << 20)] {
                         seed += 1;
-                        let mut run = Run { staged, lends, seed, delays: seed % 2 == 0, ..Run::new(world, stage) };
+                        let mut run =
+                            Run { staged, lends, delays: seed % 2 == 0, ..Run::new(world, stage) }.with_seed(seed);
                         let prefetch_bytes = 2 * UNIT;
                         run.settings = Settings { overlap, pool_bytes, bucket_bytes, prefetch_bytes, ..run.settings };
                         assert_eq!(run.parameters(), wanted, "{run:?}");
@@ -74,7 +74,7 @@ fn a_step_stays_within_the_pool_and_two_buckets() {
         let peaks = ranks::run(run.communicators(), |communicator| {
             let mut engine = run.engine(run.plugins(communicator.clone())).unwrap();
             for step in 0..4 {
-                train(&mut engine, step, communicator.rank(), world).unwrap();
+                run.train(&mut engine, step, communicator.rank()).unwrap();
             }
             engine.flush().unwrap();
             engine.ledger().peaks()
@@ -130,14 +130,14 @@ fn a_slab_that_the_graph_holds_is_left_alone() {
         let mut engine = run.engine(run.plugins(communicator)).unwrap();
         engine.set_training(true).unwrap();
         engine.begin_call(0, true).unwrap();
-        let view = engine.slab(0).unwrap().memory.clone();
-        let seen = numbers(&view.lock().unwrap());
+        let view = engine.slab(0).unwrap().tensor.clone();
+        let seen = view.numbers();
         engine.end_call(0);
         for unit in [3, 2, 4, 5] {
             engine.begin_call(unit, true).unwrap();
             engine.end_call(unit);
         }
-        assert_eq!(numbers(&view.lock().unwrap()), seen);
+        assert_eq!(view.numbers(), seen);
         assert!(engine.ledger().now(Place::Device, Role::Slab) > UNIT, "the held slab is not in the books");
     });
 }

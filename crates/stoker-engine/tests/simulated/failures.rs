@@ -1,6 +1,6 @@
 //! What cannot work is refused, and what fails is told; nothing is half done.
 
-use crate::training::{Run, accumulate, read, train};
+use crate::training::Run;
 use std::sync::Arc;
 use stoker_core::{Granularity, Optimizer, Place, Result as CoreResult, Role, ShardUpdate, StateSlot, StepContext};
 use stoker_engine::{Error, Outcome, Plugins};
@@ -55,20 +55,20 @@ fn a_gradient_that_is_not_finite_changes_nothing() {
         ranks::run(run.communicators(), |communicator| {
             let rank = communicator.rank();
             let mut engine = run.engine(run.plugins(communicator)).unwrap();
-            train(&mut engine, 0, rank, 2).unwrap();
-            let before = read(&mut engine);
+            run.train(&mut engine, 0, rank).unwrap();
+            let before = run.model.read(&mut engine);
             engine.set_training(true).unwrap();
             engine.begin_call(1, true).unwrap();
             engine.end_call(1);
             let bad = if rank == 1 { f32::INFINITY } else { 1.0 };
-            engine.land(1, 0, vec![bad; 7]).unwrap();
+            engine.land(1, 0, vec![bad; 7].into()).unwrap();
             engine.backward_done(1).unwrap();
             let report = engine.step(1e-2, 1).unwrap();
             assert_eq!((report.outcome, report.updates, engine.skipped()), (Outcome::Skipped, 1, 1));
-            assert_eq!(read(&mut engine), before);
-            let report = train(&mut engine, 2, rank, 2).unwrap();
+            assert_eq!(run.model.read(&mut engine), before);
+            let report = run.train(&mut engine, 2, rank).unwrap();
             assert_eq!((report.outcome, report.updates), (Outcome::Updated, 2));
-            assert_ne!(read(&mut engine), before);
+            assert_ne!(run.model.read(&mut engine), before);
         });
     }
 }
@@ -89,7 +89,7 @@ fn a_target_that_fails_ends_the_step_with_its_error() {
                         Ok(engine) => engine,
                         Err(error) => return error.to_string(),
                     };
-                    let steps = (0..6).try_for_each(|step| train(&mut engine, step, 0, 1).map(drop));
+                    let steps = (0..6).try_for_each(|step| run.train(&mut engine, step, 0).map(drop));
                     steps.and_then(|()| engine.flush()).unwrap_err().to_string()
                 });
                 assert!(error.contains("faulty") || error.contains("unit"), "{access:?} {when:?} at {at}: {error}");
@@ -132,7 +132,7 @@ fn an_optimizer_that_panics_is_told_with_the_unit() {
         run.settings.overlap = overlap;
         let error = alone(&run, |plugins| {
             let mut engine = run.engine(Plugins { optimizer: Arc::new(Panics), ..plugins }).unwrap();
-            let step = train(&mut engine, 0, 0, 1).map(drop);
+            let step = run.train(&mut engine, 0, 0).map(drop);
             let error = step.and_then(|()| engine.flush()).unwrap_err();
             stoker_core::error::chain(&error)
         });
@@ -157,7 +157,7 @@ fn a_stopped_engine_says_why() {
         let mut engine = run.engine(plugins).unwrap();
         engine.stop("the reason");
         engine.stop("another");
-        train(&mut engine, 0, 0, 1).unwrap_err().to_string()
+        run.train(&mut engine, 0, 0).unwrap_err().to_string()
     });
     assert_eq!(error, "the engine stopped earlier: the reason");
 }
@@ -169,7 +169,7 @@ fn mistakes_are_named() {
         let mut engine = run.engine(plugins).unwrap();
         let error = engine.load(0, 0, 15, &[1.0]).unwrap_err().to_string();
         assert!(error.starts_with("the end of the values for parameter 0 of unit `unit0` is 16"), "{error}");
-        let error = engine.land(0, 9, vec![]).unwrap_err().to_string();
+        let error = engine.land(0, 9, vec![].into()).unwrap_err().to_string();
         assert!(error.contains("parameter 9 of unit 0 was asked for, which does not exist"), "{error}");
         assert_eq!(engine.ledger().now(Place::Device, Role::Slab), 0);
     });
@@ -180,7 +180,7 @@ fn mistakes_are_named() {
 fn a_gradient_that_is_not_finite_ends_a_step_that_updates_in_backward() {
     for update_in_backward in [false, true] {
         for seed in [1, 2] {
-            let mut run = Run { seed, ..Run::new(1, 3) };
+            let mut run = Run::new(1, 3).with_seed(seed);
             run.settings.update_in_backward = update_in_backward;
             alone(&run, |plugins| {
                 let mut engine = run.engine(plugins).unwrap();
@@ -194,7 +194,7 @@ fn a_gradient_that_is_not_finite_ends_a_step_that_updates_in_backward() {
                     for (unit, value) in [(5, 1.0), (4, f32::NAN)] {
                         engine.before_backward(unit)?;
                         let count = engine.parameter(unit, 0).unwrap().range.len();
-                        engine.land(unit, 0, vec![value; count])?;
+                        engine.land(unit, 0, vec![value; count].into())?;
                         engine.backward_done(unit)?;
                     }
                     engine.step(1e-2, 1).map(|report| report.outcome)
@@ -222,13 +222,13 @@ fn a_step_that_updates_in_backward_has_one_backward() {
     alone(&run, |plugins| {
         let mut engine = run.engine(plugins.clone()).unwrap();
         engine.announce_step(1e-2).unwrap();
-        accumulate(&mut engine, 0, 0, 1).unwrap();
-        let error = accumulate(&mut engine, 0, 0, 1).unwrap_err();
+        run.accumulate(&mut engine, 0, 0, 0).unwrap();
+        let error = run.accumulate(&mut engine, 0, 0, 0).unwrap_err();
         assert!(matches!(error, Error::UpdatedBefore { .. }), "{error}");
 
         let mut engine = run.engine(plugins).unwrap();
         engine.announce_step(1e-2).unwrap();
-        accumulate(&mut engine, 0, 0, 1).unwrap();
+        run.accumulate(&mut engine, 0, 0, 0).unwrap();
         let error = engine.step(2e-2, 1).unwrap_err().to_string();
         assert!(error.contains("learning rate 1e-2 was announced"), "{error}");
     });

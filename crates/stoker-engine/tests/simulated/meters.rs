@@ -1,10 +1,10 @@
 //! What the engine counts of its work.
 
-use crate::training::{Run, train};
+use crate::training::Run;
 use stoker_engine::Settings;
 use stoker_testkit::ranks;
 
-/// Elements that the first step of [`train`] updates: not the frozen unit's, nor the parameter without a gradient.
+/// Elements that the first step of [`Run::train`] updates: not the frozen unit's, nor the parameter without a gradient.
 const UPDATED: u64 = (15 + 3) + 7 + 1 + (16 + 6) + 9;
 
 #[test]
@@ -16,7 +16,7 @@ fn what_updates_read_and_write_is_counted_once_they_are_made() {
             let mut engine = run.engine(run.plugins(communicator)).unwrap();
             assert_eq!(engine.busy().updates.rate(), None);
             for steps in 1..3 {
-                train(&mut engine, 0, 0, 1).unwrap();
+                run.train(&mut engine, 0, 0).unwrap();
                 engine.flush().unwrap();
                 let updates = engine.busy().updates;
                 // AdamW in f32: parameters and two moments read and written, the gradient read.
