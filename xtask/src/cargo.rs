@@ -25,6 +25,13 @@ pub(crate) fn command(program: impl AsRef<OsStr>) -> Command {
 pub(crate) fn cargo(arguments: &[&str]) -> Command {
     let mut cargo = command(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo.args(arguments);
+    // What `cargo run` says of xtask itself. Build scripts that look at it would be run again, and what depends on them built
+    // again, whenever a build by hand follows one from here.
+    let of_xtask =
+        |name: &OsStr| ["CARGO_PKG_", "CARGO_MANIFEST_"].iter().any(|p| name.to_string_lossy().starts_with(p));
+    for (name, _) in std::env::vars_os().filter(|(name, _)| of_xtask(name)) {
+        cargo.env_remove(name);
+    }
     cargo
 }
 

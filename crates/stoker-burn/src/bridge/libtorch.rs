@@ -21,8 +21,8 @@ pub(crate) struct LibTorchBridge {
 }
 
 impl LibTorchBridge {
-    /// Of slabs on a LibTorch device of Burn's, that so many ranks compute on. A GPU is waited for no longer than `timeout`, and made as small as
-    /// `memory_limit`.
+    /// Of slabs on a LibTorch device of Burn's, that so many ranks compute on. A GPU is waited for no longer than
+    /// `timeout`, and made as small as `memory_limit`.
     ///
     /// # Errors
     /// What the driver fails with.
@@ -189,18 +189,10 @@ impl Bridge for LibTorchBridge {
         if !fits || Arc::strong_count(storage.buffer_ref()) > 1 {
             return Err(gradient);
         }
-        match tensor
-            .f_view([-1])
-            .map_err(failed("flattening a gradient"))
-            .and_then(|flat| Ok((self.is_finite(&flat)?, flat)))
-        {
-            Ok((finite, flat)) => {
-                let slab = LibTorchSlab { tensor: TchTensor::new(flat), dtype, filled: None };
-                Ok(Adopted { slab, finite })
-            }
-            // Landing meets the same error, and can tell it.
-            Err(_) => Err(gradient),
-        }
+        // Landing meets the same errors, and can tell them.
+        let Ok(flat) = tensor.f_view([-1]) else { return Err(gradient) };
+        let Ok(finite) = self.is_finite(&flat) else { return Err(gradient) };
+        Ok(Adopted { slab: LibTorchSlab { tensor: TchTensor::new(flat), dtype, filled: None }, finite })
     }
 
     fn sums_of_squares(&mut self, slab: &LibTorchSlab, ranges: &[Range<usize>]) -> Result<Option<Ticket<Vec<f64>>>> {

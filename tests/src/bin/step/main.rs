@@ -42,8 +42,7 @@ use report::Report;
 use std::path::Path;
 use std::time::Instant;
 use stoker_burn::Rank;
-use stoker_engine::Clipping;
-use stoker_engine::LossScale;
+use stoker_engine::{Clipping, LossScale};
 use stoker_tests::{Setup, median};
 use tracing::trace_span;
 
