@@ -185,6 +185,14 @@ impl<B: Bridge> Pool<B> {
         let pooled = !self.holds.get(wanted.unit).is_some_and(|hold| hold.always);
         if pooled {
             let limit = if wanted.must_have { self.limit } else { self.kept };
+            if !wanted.must_have {
+                // Nothing gives way in vain.
+                let may_go =
+                    self.victims(bridge, order, Some(wanted)).filter_map(|(_, unit)| self.may_go(bridge, unit));
+                if self.resident_bytes() + self.held_in_books() + bytes > limit + may_go.sum::<u64>() {
+                    return Ok(None);
+                }
+            }
             while self.resident_bytes() + self.held_in_books() + bytes > limit {
                 match self.farthest(bridge, order, Some(wanted)) {
                     Some(victim) => self.release(bridge, victim),
@@ -212,6 +220,12 @@ impl<B: Bridge> Pool<B> {
             return;
         }
         self.reap(bridge);
+        // What alone is more than that goes in any case, and others may stay then.
+        for unit in 0..self.units.len() {
+            if self.may_go(bridge, unit).is_some_and(|bytes| bytes > self.kept) {
+                self.release(bridge, unit);
+            }
+        }
         while self.resident_bytes() + self.held_in_books() > self.kept {
             match self.farthest(bridge, order, None) {
                 Some(victim) => self.release(bridge, victim),
@@ -226,31 +240,43 @@ impl<B: Bridge> Pool<B> {
         if self.collective { 0 } else { self.held_bytes() }
     }
 
+    /// The bytes that would be free if the unit's slab went, if it is there and may go.
+    fn may_go(&self, bridge: &B, unit: usize) -> Option<u64> {
+        match &self.units[unit] {
+            // One that the graph holds frees nothing.
+            Residency::Gathered { slab, .. }
+                if self.holds[unit].lets_go() && (self.collective || !bridge.is_shared(&slab.buffer)) =>
+            {
+                Some(slab.bytes())
+            }
+            _ => None,
+        }
+    }
+
     fn release(&mut self, bridge: &B, unit: usize) {
         if let Residency::Gathered { slab, .. } = std::mem::replace(&mut self.units[unit], Residency::Absent) {
             self.discard(bridge, slab);
         }
     }
 
-    /// The gathered unit that may go and is wanted last. For a fetch ahead, none that is wanted before what it fetches.
+    /// The gathered unit that may go for `wanted` and is itself wanted last.
     fn farthest(&self, bridge: &B, order: &Order, wanted: Option<&Wanted<'_>>) -> Option<usize> {
+        self.victims(bridge, order, wanted).max().map(|(_, unit)| unit)
+    }
+
+    /// Gathered units that may go, after the distance to their next use. For a fetch ahead, none that is wanted before
+    /// what it fetches.
+    fn victims(&self, bridge: &B, order: &Order, wanted: Option<&Wanted<'_>>) -> impl Iterator<Item = (usize, usize)> {
         let (own, mine) = match wanted {
             Some(wanted) if wanted.must_have => (Some(wanted.unit), None),
             Some(wanted) => (Some(wanted.unit), Some(order.distance(wanted.unit))),
             None => (None, None),
         };
         (0..self.units.len())
-            .filter(|&unit| Some(unit) != own && self.holds[unit].lets_go())
-            .filter(|&unit| match &self.units[unit] {
-                // One that the graph holds frees nothing.
-                Residency::Gathered { slab, .. } => self.collective || !bridge.is_shared(&slab.buffer),
-                _ => false,
-            })
+            .filter(move |&unit| Some(unit) != own && self.may_go(bridge, unit).is_some())
             // `None` (not expected at all) is farther than any distance.
             .map(|unit| (order.distance(unit).map_or(usize::MAX, |distance| distance), unit))
-            .filter(|(distance, _)| mine.is_none_or(|mine| mine.is_some_and(|mine| *distance > mine)))
-            .max()
-            .map(|(_, unit)| unit)
+            .filter(move |(distance, _)| mine.is_none_or(|mine| mine.is_some_and(|mine| *distance > mine)))
     }
 
     fn warn_overflow(&mut self, bridge: &B, wanted: &Wanted<'_>) {

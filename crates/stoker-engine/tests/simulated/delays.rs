@@ -10,10 +10,11 @@ use proptest::prelude::*;
 use stoker_core::DType;
 use stoker_engine::{Clipping, DynamicLossScale, LossScale, Settings, Stage};
 
-/// One thing after the other.
+/// One thing after the other, in memory that the host lends.
 fn plain(run: &Run) -> Seen {
     let settings = Settings { overlap: false, update_in_backward: false, pool_bytes: 1 << 20, ..run.settings.clone() };
-    Run { settings, staged: false, delays: false, paces: Some(AT_ONCE), flaw: None, ..run.clone() }.train_all()
+    Run { settings, staged: false, lends: true, delays: false, paces: Some(AT_ONCE), flaw: None, ..run.clone() }
+        .train_all()
 }
 
 fn any_unit() -> impl Strategy<Value = ModelUnit> {

@@ -1,7 +1,8 @@
 //! One result, whatever the stage, the place, the schedule, the buckets and the delays.
 
+use crate::model::{Model, ModelUnit};
 use crate::training::Run;
-use stoker_core::{Place, Role};
+use stoker_core::{DType, Place, Role};
 use stoker_engine::{Settings, Stage};
 use stoker_testkit::ranks;
 
@@ -119,6 +120,27 @@ fn a_pool_below_the_largest_unit_is_what_stays_between_calls() {
             assert!(most > POOL, "no unit was larger");
         });
     }
+}
+
+/// A unit that is larger than the pool is not fetched ahead, and nothing gives way in vain.
+#[test]
+fn what_cannot_be_fetched_ahead_takes_no_room() {
+    let mut run = Run::new(1, 3);
+    let unit = |size: usize| ModelUnit { sizes: vec![size], dtype: DType::F32, trainable: true, kept: false, used: 1 };
+    run.model = Model { units: [8, 24, 8, 64].map(unit).to_vec(), calls: vec![vec![3, 0, 1, 2]] };
+    run.settings = Settings { pool_bytes: 64, prefetch_bytes: 1 << 20, ..run.settings };
+    ranks::run(run.communicators(), |communicator| {
+        let mut engine = run.engine(run.plugins(communicator)).unwrap();
+        let mut before = 0;
+        for step in 0..3 {
+            run.train(&mut engine, step, 0).unwrap();
+            engine.flush().unwrap();
+            let moved = engine.moved().to_device;
+            // Those that fit once a step, since they are updated; the others in forward and in backward.
+            assert_eq!(moved - before, 2 * 256 + 32 + 2 * 96 + 32, "step {step}");
+            before = moved;
+        }
+    });
 }
 
 /// A graph that holds on to a slab: it is not overwritten, another is taken, and the books say so.
