@@ -6,10 +6,13 @@ use std::ops::Range;
 use std::sync::Arc;
 use stoker_core::DType;
 
+/// What is made of the numbers of each input.
+type Function = Box<dyn FnOnce(&[Vec<f32>]) -> Vec<f32> + Send>;
+
 /// Numbers that will be computed from others, once they are asked for. It reads what is there when its turn has come.
 pub(crate) struct Computation {
     reads: Vec<Arc<Tensor>>,
-    function: Box<dyn FnOnce(&[Vec<f32>]) -> Vec<f32> + Send>,
+    function: Function,
 }
 
 impl Computation {
