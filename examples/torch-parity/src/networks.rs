@@ -7,11 +7,10 @@ use burn::module::Module;
 use burn::nn::conv::Conv2dConfig;
 use burn::nn::pool::{MaxPool2d, MaxPool2dConfig};
 use burn::nn::{BatchNormConfig, Linear, LinearConfig, PaddingConfig2d};
-use burn::tensor::activation::relu;
 use burn::tensor::{Device, Tensor};
 use stoker::data::{CHANNELS, CLASSES, HEIGHT, WIDTH};
 use stoker::models::{LeNetConfig, SeedNetConfig};
-use stoker::nn::{Conv2d, SyncBatchNorm};
+use stoker::nn::{Conv2d, SyncBatchNorm, relu};
 use stoker::{Classifier, Unit};
 
 /// Which network.

@@ -12,6 +12,7 @@ mod matrix;
 mod moe;
 mod oddities;
 mod precision;
+mod relu;
 mod resident;
 mod steps;
 mod sync_batch_norm;

@@ -3,9 +3,10 @@
 use super::routing::{Routing, capacity};
 use burn::module::Module;
 use burn::nn::{Linear, LinearConfig};
-use burn::tensor::activation::{relu, softmax};
+use burn::tensor::activation::softmax;
 use burn::tensor::{DType, Device, Int, Tensor, TensorData};
 use stoker_burn::Unit;
+use stoker_burn::nn::relu;
 
 /// Makes a [`Mixture`].
 #[derive(Debug, Clone, Copy)]

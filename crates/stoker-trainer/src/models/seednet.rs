@@ -5,10 +5,9 @@ use burn::module::Module;
 use burn::nn::conv::Conv2dConfig;
 use burn::nn::pool::{MaxPool2d, MaxPool2dConfig};
 use burn::nn::{Linear, LinearConfig, PaddingConfig2d};
-use burn::tensor::activation::relu;
 use burn::tensor::{Device, Tensor};
 use stoker_burn::Unit;
-use stoker_burn::nn::Conv2d;
+use stoker_burn::nn::{Conv2d, relu};
 use stoker_data::{CHANNELS, CLASSES, HEIGHT, WIDTH};
 
 /// Channels of the convolutions.

@@ -3,10 +3,14 @@
 //!
 //! `cargo xtask bench optimizer [MILLIONS [FILE.json]]`: millions of parameters, 67 if not given; the same as JSON.
 //!
+//! `cargo xtask bench optimizer turns MILLIONS THREADS` is for comparing with another program: see `turns.rs`.
+//!
 //! Each figure is the best of several calls. Between them the loop that only moves Adam's bytes is timed again, so that a
 //! machine whose speed drifts does not decide: `of memory` is the median of the ratios of neighbours.
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, reason = "a bench reports by panicking")]
+
+mod turns;
 
 use rayon::{ThreadPool, ThreadPoolBuilder};
 use serde_json::{Value, json};
@@ -88,7 +92,11 @@ fn measure(pool: &ThreadPool, plain: &mut Memory, bytes: f64, mut work: impl FnM
 }
 
 fn main() {
-    let mut arguments = std::env::args().skip(1);
+    let mut arguments = std::env::args().skip(1).peekable();
+    if arguments.next_if_eq("turns").is_some() {
+        let mut number = || arguments.next().unwrap().parse::<f64>().unwrap();
+        return turns::answer(number(), number() as usize);
+    }
     let millions: f64 = arguments.next().map_or(67.0, |text| text.parse().unwrap());
     let elements = (millions * 1e6) as usize;
     let most = std::thread::available_parallelism().map_or(1, usize::from);
