@@ -136,6 +136,9 @@ impl Adopter<'_> {
 
     fn load<const D: usize>(&self, value: Tensor<D>, unit: UnitId, parameter: ParameterId, path: &str) -> Result<()> {
         let unsupported = |found: DType| Error::UnsupportedType { path: path.to_owned(), found: format!("{found:?}") };
+        // What is done with it below is no part of a graph. Under balanced checkpointing autodiff would keep the value, to
+        // do it again, until the first backward.
+        let value = value.without_autodiff();
         let value = match value.dtype() {
             DType::F32 => value,
             DType::BF16 | DType::F16 => value.cast(DType::F32),
