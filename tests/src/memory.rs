@@ -63,6 +63,14 @@ pub fn seconds(pool: &ThreadPool, work: impl FnOnce() + Send) -> f64 {
     start.elapsed().as_secs_f64()
 }
 
+/// Memory of this process in GiB, by the name of its line in `/proc/self/status`; none where that is not kept.
+pub fn status(name: &str) -> Option<f64> {
+    let text = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+    let kib: f64 = line.trim_start_matches(':').split_whitespace().next()?.parse().ok()?;
+    Some(kib / f64::from(1 << 20))
+}
+
 /// The least of some figures.
 pub fn least(figures: &[f64]) -> f64 {
     figures.iter().copied().fold(f64::INFINITY, f64::min)

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "test code reports by panicking")]
 
 mod arrangements;
+mod building;
 mod chains;
 mod convolution;
 mod exactness;

@@ -5,7 +5,7 @@ use rayon::ThreadPoolBuilder;
 use stoker_core::DType;
 #[cfg(feature = "libtorch")]
 use stoker_cuda::{Device, PinnedRates, pinned_bytes};
-use stoker_tests::memory::Memory;
+use stoker_tests::memory::{Memory, status};
 
 /// Rounds of the plain loop.
 const ROUNDS: usize = 7;
@@ -64,7 +64,7 @@ impl Machine {
         };
         #[cfg(not(feature = "libtorch"))]
         let (device, pinned) = (None, None);
-        Taken { resident: status("VmRSS"), device, pinned }
+        Taken { resident: status("VmRSS").unwrap(), device, pinned }
     }
 }
 
@@ -90,12 +90,4 @@ fn host(arguments: &Arguments) -> f64 {
     let pool = ThreadPoolBuilder::new().num_threads(arguments.threads()).build().unwrap();
     let mut memory = Memory::new(parameters, DType::F32, DType::F32, 1e-2);
     (0..ROUNDS).map(|_| memory.plain_rate(&pool)).fold(0.0, f64::max)
-}
-
-/// A line of `/proc/self/status`, in GiB.
-pub(crate) fn status(name: &str) -> f64 {
-    let text = std::fs::read_to_string("/proc/self/status").unwrap();
-    let line = text.lines().find_map(|line| line.strip_prefix(name)).unwrap_or(": 0");
-    let kib: f64 = line.trim_start_matches(':').split_whitespace().next().unwrap().parse().unwrap();
-    kib / f64::from(1 << 20)
 }

@@ -2,10 +2,11 @@
 
 use crate::arguments::Arguments;
 use crate::floor::{Needs, floor, limits};
-use crate::machine::{Rates, Taken, status};
+use crate::machine::{Rates, Taken};
 use serde_json::{Map, Value, json};
 use stoker_core::Reading;
 use stoker_engine::Peak;
+use stoker_tests::memory::status;
 
 /// What was measured: seconds, bytes, and bytes a second.
 pub(crate) struct Report {
@@ -107,7 +108,7 @@ impl Report {
             let grown = after.zip(before).map(|(after, before)| after - before);
             println!("{what:26} {:>11} {:>8} {:>8}", shown(before, 3), shown(after, 3), shown(grown, 3));
         }
-        println!("{:26} {:>11} {:>8.3}", "resident, at most", "", status("VmHWM"));
+        println!("{:26} {:>11} {:>8.3}", "resident, at most", "", status("VmHWM").unwrap());
         println!("\npeaks by the books               MiB");
         for peak in &self.peaks {
             println!("{:26}  {:8.1}", named(peak), peak.bytes as f64 / f64::from(1 << 20));
@@ -140,8 +141,8 @@ impl Report {
             "step": self.step, "steps": self.steps, "forward": self.forward, "backward": self.backward,
             "decision": self.decision, "forward_alone": forward, "backward_alone": backward,
             "update_alone": self.update_alone, "floor": floor, "floor_reached": floor / self.step, "limits": limits,
-            "update_waits_for_backward": waits, "rates": rates, "memory_gib": memory, "rss_gib": status("VmRSS"),
-            "peak_rss_gib": status("VmHWM"), "peaks": peaks, "losses": self.losses,
+            "update_waits_for_backward": waits, "rates": rates, "memory_gib": memory, "rss_gib": status("VmRSS").unwrap(),
+            "peak_rss_gib": status("VmHWM").unwrap(), "peaks": peaks, "losses": self.losses,
         })
     }
 }
