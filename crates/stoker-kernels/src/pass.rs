@@ -27,9 +27,13 @@ const PART: usize = 1 << 16;
 /// Parts begin at multiples of this many elements: whole pages, so that no two threads write to one.
 const PAGE: usize = 1 << 12;
 
-/// Elements of a span, which is calm or is not, and how many of them before it is computed a span is asked for.
+/// Elements of a span, which is calm or is not.
 const SPAN: usize = 128;
-const AHEAD: usize = 2 * SPAN;
+
+/// Elements that are asked for at once, and how many before they are computed. What is asked for in bursts, a span of
+/// every stream at a time, comes later.
+const STRIDE: usize = 32;
+const AHEAD: usize = 512;
 
 /// All bits of an f32 but its sign. Magnitudes compare like their bits.
 const MAGNITUDE: u32 = 0x7fff_ffff;
@@ -205,11 +209,6 @@ fn elements<const N: usize, R: Rule<N>, S: Stored>(
         let range = start..start + SPAN;
         let (parameters, gradient) = (&mut parameters[range.clone()], &gradient[range.clone()]);
         let state = state.each_mut().map(|state| &mut state[range.clone()]);
-        prefetch(parameters, AHEAD, SPAN);
-        if !is_in_cache {
-            prefetch(gradient, AHEAD, SPAN);
-        }
-        state.iter().for_each(|state| prefetch(state, AHEAD, SPAN));
         let is_calm = calm_from.as_ref().is_some_and(|least| {
             state.iter().zip(&least.state).fold(
                 (f32::smallest(parameters) >= least.parameter.to_bits())
@@ -218,13 +217,35 @@ fn elements<const N: usize, R: Rule<N>, S: Stored>(
             )
         });
         if is_calm {
-            each::<Calm<f32>, N, R, S>(rule, parameters, gradient, state);
+            span::<Calm<f32>, N, R, S>(rule, parameters, gradient, is_in_cache, state);
         } else {
-            each::<f32, N, R, S>(rule, parameters, gradient, state);
+            span::<f32, N, R, S>(rule, parameters, gradient, is_in_cache, state);
         }
     }
     let rest = state.each_mut().map(|state| &mut state[whole..]);
     each::<f32, N, R, S>(rule, &mut parameters[whole..], &gradient[whole..], rest);
+}
+
+#[inline(always)]
+fn span<F: Real, const N: usize, R: Rule<N>, S: Stored>(
+    rule: &R,
+    parameters: &mut [f32],
+    gradient: &[impl Stored],
+    is_in_cache: bool,
+    mut state: [&mut [S]; N],
+) {
+    // In range here: all slices are of SPAN elements.
+    for start in (0..SPAN).step_by(STRIDE) {
+        let range = start..start + STRIDE;
+        let (parameters, gradient) = (&mut parameters[range.clone()], &gradient[range.clone()]);
+        let state = state.each_mut().map(|state| &mut state[range.clone()]);
+        prefetch(parameters, AHEAD, STRIDE);
+        if !is_in_cache {
+            prefetch(gradient, AHEAD, STRIDE);
+        }
+        state.iter().for_each(|state| prefetch(state, AHEAD, STRIDE));
+        each::<F, N, R, S>(rule, parameters, gradient, state);
+    }
 }
 
 #[inline(always)]
