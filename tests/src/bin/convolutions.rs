@@ -2,17 +2,16 @@
 //! convolutions [seednet|lenet] [cpu|cuda] [f32|bf16|f16] [ROUNDS]`; STOKER_TEST_BACKEND chooses what `cpu` is.
 //!
 //! Each layer's forward, and its backward to input and weight (the first has no input gradient), in ms: medians, in turn.
-//! lenet also as a whole, forward and backward, of 64 images. `tests/peers/convolutions.py` prints the same of PyTorch.
+//! lenet also as a whole with our rectifiers, forward and backward, of 64 images. `tests/peers/convolutions.py` prints the same of PyTorch.
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a bench reports by panicking")]
 
 use burn::nn::conv::{Conv2d as Plain, Conv2dConfig};
 use burn::nn::pool::MaxPool2dConfig;
 use burn::nn::{LinearConfig, PaddingConfig2d};
-use burn::tensor::activation::relu;
-use burn::tensor::{Device, Distribution, FloatDType, Tensor};
+use burn::tensor::{Device, Distribution, FloatDType, Tensor, activation};
 use std::time::Instant;
-use stoker_burn::nn::Conv2d;
+use stoker_burn::nn::{Conv2d, relu};
 use stoker_tests::median;
 
 /// A layer: channels in and out, kernel, padding, side of the image.
@@ -63,20 +62,24 @@ fn measure<const D: usize>(device: &Device, rounds: usize, forward: &dyn Fn() ->
     took.map(median)
 }
 
-/// lenet over the given convolutions.
+/// For what convolutions give, and linear layers.
+type Rectifiers = (fn(Tensor<4>) -> Tensor<4>, fn(Tensor<2>) -> Tensor<2>);
+
+/// lenet over the given convolutions and rectifiers.
 fn lenet(
     one: impl Fn(Tensor<4>) -> Tensor<4>,
     two: impl Fn(Tensor<4>) -> Tensor<4>,
+    relu: Rectifiers,
     images: &Tensor<4>,
 ) -> impl Fn() -> Tensor<1> {
     let device = images.device();
     let pool = MaxPool2dConfig::new([2, 2]).init();
     let linear = [(400, 120), (120, 84), (84, 10)].map(|(from, to)| LinearConfig::new(from, to).init(&device));
     move || {
-        let x = pool.forward(relu(one(images.clone())));
-        let x = pool.forward(relu(two(x))).flatten::<2>(1, 3);
-        let x = relu(linear[0].forward(x));
-        linear[2].forward(relu(linear[1].forward(x))).square().mean()
+        let x = pool.forward(relu.0(one(images.clone())));
+        let x = pool.forward(relu.0(two(x))).flatten::<2>(1, 3);
+        let x = relu.1(linear[0].forward(x));
+        linear[2].forward(relu.1(linear[1].forward(x))).square().mean()
     }
 }
 
@@ -109,8 +112,8 @@ fn main() {
         let images = Tensor::<4>::random([batch, 3, 32, 32], Distribution::Normal(0.0, 1.0), &device).detach();
         let [one, two] = LENET.map(|layer| plain(layer, FloatDType::F32, &device));
         let [ours1, ours2] = [Conv2d::from(one.clone()), Conv2d::from(two.clone())];
-        let burns = lenet(|x| one.forward(x), |x| two.forward(x), &images);
-        let ours = lenet(|x| ours1.forward(x), |x| ours2.forward(x), &images);
+        let burns = lenet(|x| one.forward(x), |x| two.forward(x), (activation::relu, activation::relu), &images);
+        let ours = lenet(|x| ours1.forward(x), |x| ours2.forward(x), (relu, relu), &images);
         let pairs = (0..9).map(|_| {
             let whole = |forward: &dyn Fn() -> Tensor<1>| measure(&device, rounds, forward).iter().sum::<f64>();
             (whole(&burns), whole(&ours))

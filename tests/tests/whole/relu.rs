@@ -47,6 +47,19 @@ fn what_it_gives_is_a_rectifiers() {
     assert_eq!(gradient, [2.25f32, 0.75 * (3.0 + 1.0 + 3.0)].map(f32::to_bits));
 }
 
+/// libtorch's backward writes into a gradient that nobody else has: here somebody has it, and one is not all memory.
+#[test]
+fn a_gradient_of_others_stays_as_it_is() {
+    let device = stoker_tests::device().autodiff();
+    let [x, other] = [[-1.0f32, 2.0], [5.0, 6.0]].map(|values| Tensor::<1>::from_data(values, &device).require_grad());
+    let weight = Tensor::<1>::from_data([3.0, 7.0], &device);
+    let gradients = ((relu(x.clone()) + other.clone()) * weight).sum().backward();
+    assert_eq!(bits(x.grad(&gradients).unwrap()), [0.0f32, 7.0].map(f32::to_bits));
+    assert_eq!(bits(other.grad(&gradients).unwrap()), [3.0f32, 7.0].map(f32::to_bits));
+    let gradients = relu(x.clone()).sum().backward();
+    assert_eq!(bits(x.grad(&gradients).unwrap()), [0.0f32, 1.0].map(f32::to_bits));
+}
+
 proptest! {
     #[test]
     fn anything_is_burns(values in prop::collection::vec(-3f32..3.0, 1..40)) {
