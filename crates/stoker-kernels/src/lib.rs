@@ -22,6 +22,7 @@ mod real;
 pub mod reduce;
 pub mod sgd;
 mod shard;
+mod stream;
 #[cfg(test)]
 mod testing;
 pub mod traffic;

@@ -10,8 +10,9 @@ use crate::calm::{Calm, CalmFrom};
 use crate::convert::{narrow, widen};
 use crate::prefetch::prefetch;
 use crate::real::Real;
-use crate::{Level, Shard, noise};
+use crate::{Level, Shard, noise, stream};
 use half::bf16;
+use half::slice::{HalfBitsSliceExt, HalfFloatSliceExt};
 use pulp::NullaryFnOnce;
 use stoker_core::{Values, ValuesMut};
 
@@ -84,6 +85,10 @@ pub(crate) fn share<const N: usize>(shard: Shard<'_, N>, work: &(impl Fn(Shard<'
 #[repr(align(64))]
 struct Buffer([f32; BLOCK]);
 
+/// A block in a type of 16 bits.
+#[repr(align(64))]
+struct Halves([u16; BLOCK]);
+
 /// What one thread does.
 struct Part<'r, 'a, R, const N: usize> {
     rule: &'r R,
@@ -97,7 +102,10 @@ impl<R: Rule<N>, const N: usize> NullaryFnOnce for Part<'_, '_, R, N> {
     fn call(self) {
         let Self { rule, mut shard } = self;
         let mut wide = Buffer([0.0; BLOCK]);
+        let mut halves = Halves([0; BLOCK]);
         let length = shard.len();
+        // What is short may stay in the caches for whoever reads it next.
+        let is_long = length >= PART;
         // The first block ends where a line of the cache does: vectors of the others do not lie in two.
         let mut end = BLOCK - LINE + shard.parameters.as_ptr().align_offset(LINE * size_of::<f32>()).min(LINE);
         let mut start = 0;
@@ -118,16 +126,28 @@ impl<R: Rule<N>, const N: usize> NullaryFnOnce for Part<'_, '_, R, N> {
                 }
             }
             if let Some(rounded) = &mut shard.rounded {
-                // Stores wait for their lines, too.
-                let rounded = rounded.part(range);
-                match &rounded {
-                    ValuesMut::F32(values) => prefetch(values, BLOCK, BLOCK),
-                    ValuesMut::BF16(values) => prefetch(values, BLOCK, BLOCK),
-                    ValuesMut::F16(values) => prefetch(values, BLOCK, BLOCK),
-                }
-                narrow(rounded, parameters);
+                round(rounded.part(range), parameters, &mut halves.0, is_long);
             }
         }
+        stream::fence();
+    }
+}
+
+/// Rounds no more than a block: by way of `halves` and past the caches, if it is one of many.
+#[inline(always)]
+fn round(rounded: ValuesMut<'_>, parameters: &[f32], halves: &mut [u16; BLOCK], is_long: bool) {
+    // In range: no block is longer.
+    let halves = &mut halves[..parameters.len()];
+    match rounded {
+        ValuesMut::BF16(rounded) if is_long => {
+            narrow(ValuesMut::BF16(halves.reinterpret_cast_mut()), parameters);
+            stream::store(rounded.reinterpret_cast_mut(), halves);
+        }
+        ValuesMut::F16(rounded) if is_long => {
+            narrow(ValuesMut::F16(halves.reinterpret_cast_mut()), parameters);
+            stream::store(rounded.reinterpret_cast_mut(), halves);
+        }
+        rounded => narrow(rounded, parameters),
     }
 }
 

@@ -1,7 +1,7 @@
 //! The loop gives what its parts give, whatever the types, the level, the place in memory and the threads.
 
 use super::*;
-use crate::{Adam, Decay, Gradient, Lion, adam, convert, lion};
+use crate::{Adam, Decay, Gradient, Lion, Sgd, adam, convert, lion, sgd};
 use half::f16;
 use proptest::prelude::*;
 use rayon::ThreadPoolBuilder;
@@ -137,12 +137,14 @@ proptest! {
     }
 }
 
+/// Parameter, gradient and moments of an element, none like its neighbours.
+fn element(at: usize) -> (f32, f32, f32, f32) {
+    let at = at as f32;
+    (at.sin(), at.cos(), (at * 0.7).sin(), (at * 0.3).cos().abs())
+}
+
 #[test]
 fn any_number_of_threads_gives_the_same_bits() {
-    let element = |at: usize| {
-        let at = at as f32;
-        (at.sin(), at.cos(), (at * 0.7).sin(), (at * 0.3).cos().abs())
-    };
     // Not a multiple of anything.
     let before = Narrow::new(&(0..5 * PART + 77).map(element).collect::<Vec<_>>());
     let alone = before.clone().step(Level::best(), 3);
@@ -151,6 +153,21 @@ fn any_number_of_threads_gives_the_same_bits() {
         let pool = ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
         assert!(pool.install(|| before.clone().step(Level::best(), 3)) == alone, "{threads} threads");
     }
+}
+
+/// What is long enough to be stored past the caches.
+#[test]
+fn long_shards_are_rounded_where_they_are_stored() {
+    let elements: Vec<_> = (0..PART + 1077).map(element).collect();
+    narrow_is_wide_and_rounded(&elements, 0).unwrap();
+    narrow_is_wide_and_rounded(&elements, 3).unwrap();
+    let (mut p, g) = (elements.iter().map(|element| element.0).collect::<Vec<_>>(), vec![0.5; elements.len()]);
+    let mut rounded = vec![f16::NAN; elements.len()];
+    let mut shard = Shard::of_f32(&mut p[1..], &g[1..], []);
+    shard.rounded = Some(ValuesMut::F16(&mut rounded[1..]));
+    sgd(Level::best(), &Sgd { learning_rate: 0.1, weight_decay: 0.0, gradient: RULE.gradient }, shard);
+    assert!(rounded[0].is_nan());
+    assert!(rounded[1..].iter().zip(&p[1..]).all(|(found, p)| found.to_bits() == f16::from_f32(*p).to_bits()));
 }
 
 #[test]
