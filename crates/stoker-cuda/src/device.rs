@@ -2,7 +2,7 @@
 
 use crate::{Error, Result, failed};
 use cudarc::driver::{CudaContext, result, sys};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// A CUDA device's primary context, which libtorch uses as well.
 #[derive(Debug, Clone)]
@@ -66,11 +66,14 @@ impl Device {
         Ok(Held { device: self.clone(), memory })
     }
 
-    /// Takes all free memory but `left` bytes.
+    /// Takes all free memory but `left` bytes. Of several ranks on one device the first takes it, and the others find no more.
     ///
     /// # Errors
     /// What the driver fails with.
     pub fn hold_all_but(&self, left: u64) -> Result<Option<Held>> {
+        // Two that see the same memory free would both want it.
+        static ONE_AFTER_THE_OTHER: Mutex<()> = Mutex::new(());
+        let _turn = ONE_AFTER_THE_OTHER.lock().unwrap_or_else(PoisonError::into_inner);
         let bytes = self.memory()?.free.saturating_sub(left);
         let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
         if bytes == 0 { Ok(None) } else { self.hold(bytes).map(Some) }

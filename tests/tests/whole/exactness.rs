@@ -3,6 +3,7 @@
 use burn::module::Module;
 use burn::tensor::{Device, Tensor};
 use burn_store::{ModuleSnapshot, SafetensorsStore};
+use std::collections::BTreeMap;
 use std::ops::Range;
 use stoker_burn::init;
 use stoker_tests::pictures::pictures;
@@ -65,7 +66,7 @@ fn check<M: Module + Classifier + 'static>(
     targets: &[&'static str],
 ) {
     let wanted = reference(&make, rule);
-    let mut alone: Option<Values> = None;
+    let mut alone: BTreeMap<&str, Values> = BTreeMap::new();
     let mut farthest = 0.0f64;
     for &world in worlds {
         for stage in 0..4 {
@@ -82,7 +83,9 @@ fn check<M: Module + Classifier + 'static>(
                     farthest = farthest.max(distance);
                 }
                 if world == 1 {
-                    let bits = alone.get_or_insert_with(|| found.clone());
+                    // Shards that stay on a GPU are updated by libtorch, which rounds differently.
+                    let updated_by = if setup.device_memory { target } else { "stoker" };
+                    let bits = alone.entry(updated_by).or_insert_with(|| found.clone());
                     assert!(*bits == found, "stage {stage} {target}: one rank gives other bits than stage 0");
                 }
             }
