@@ -117,12 +117,16 @@ impl<R: Rule<N>, const N: usize> NullaryFnOnce for Part<'_, '_, R, N> {
             let parameters = &mut shard.parameters[range.clone()];
             let state = shard.state.each_mut().map(|state| state.part(range.clone()));
             match shard.gradient.part(range.clone()) {
-                Values::F32(gradient) => typed(rule, parameters, gradient, false, state),
-                Values::BF16(gradient) => typed(rule, parameters, gradient, false, state),
+                Values::F32(gradient) => {
+                    typed(rule, parameters, gradient, state, &|at| prefetch(gradient, at + AHEAD, STRIDE))
+                }
+                Values::BF16(gradient) => {
+                    typed(rule, parameters, gradient, state, &|at| prefetch(gradient, at + AHEAD, STRIDE))
+                }
                 gradient @ Values::F16(halves) => {
-                    prefetch(halves, BLOCK, BLOCK);
                     widen(&mut wide.0[..range.len()], gradient);
-                    typed(rule, parameters, &wide.0[..range.len()], true, state);
+                    // A block is widened at once: the next one is needed whole.
+                    typed(rule, parameters, &wide.0[..range.len()], state, &|at| prefetch(halves, at + BLOCK, STRIDE));
                 }
             }
             if let Some(rounded) = &mut shard.rounded {
@@ -195,21 +199,22 @@ impl Stored for bf16 {
     }
 }
 
-/// `elements` for the type of the state, which is one for all slots. `is_in_cache`: the gradient was just written.
+/// `elements` for the type of the state, which is one for all slots. `ask` is for prefetching the gradient, given the
+/// first of the elements that are computed next.
 #[inline(always)]
 fn typed<const N: usize, R: Rule<N>>(
     rule: &R,
     parameters: &mut [f32],
     gradient: &[impl Stored],
-    is_in_cache: bool,
     state: [ValuesMut<'_>; N],
+    ask: &impl Fn(usize),
 ) {
     if state.iter().all(|state| matches!(state, ValuesMut::BF16(_))) && N > 0 {
         let state = state.map(|state| if let ValuesMut::BF16(values) = state { values } else { &mut [] });
-        elements(rule, parameters, gradient, is_in_cache, state);
+        elements(rule, parameters, gradient, state, ask);
     } else {
         let state = state.map(|state| if let ValuesMut::F32(values) = state { values } else { &mut [] });
-        elements(rule, parameters, gradient, is_in_cache, state);
+        elements(rule, parameters, gradient, state, ask);
     }
 }
 
@@ -218,8 +223,8 @@ fn elements<const N: usize, R: Rule<N>, S: Stored>(
     rule: &R,
     parameters: &mut [f32],
     gradient: &[impl Stored],
-    is_in_cache: bool,
     mut state: [&mut [S]; N],
+    ask: &impl Fn(usize),
 ) {
     // With state in f32 an update waits for memory anyhow: to ask for it in time is what helps.
     let calm_from = rule.calm_from().filter(|_| size_of::<S>() < size_of::<f32>());
@@ -237,9 +242,9 @@ fn elements<const N: usize, R: Rule<N>, S: Stored>(
             )
         });
         if is_calm {
-            span::<Calm<f32>, N, R, S>(rule, parameters, gradient, is_in_cache, state);
+            span::<Calm<f32>, N, R, S>(rule, parameters, gradient, state, &|at| ask(start + at));
         } else {
-            span::<f32, N, R, S>(rule, parameters, gradient, is_in_cache, state);
+            span::<f32, N, R, S>(rule, parameters, gradient, state, &|at| ask(start + at));
         }
     }
     let rest = state.each_mut().map(|state| &mut state[whole..]);
@@ -251,8 +256,8 @@ fn span<F: Real, const N: usize, R: Rule<N>, S: Stored>(
     rule: &R,
     parameters: &mut [f32],
     gradient: &[impl Stored],
-    is_in_cache: bool,
     mut state: [&mut [S]; N],
+    ask: &impl Fn(usize),
 ) {
     // In range here: all slices are of SPAN elements.
     for start in (0..SPAN).step_by(STRIDE) {
@@ -260,9 +265,7 @@ fn span<F: Real, const N: usize, R: Rule<N>, S: Stored>(
         let (parameters, gradient) = (&mut parameters[range.clone()], &gradient[range.clone()]);
         let state = state.each_mut().map(|state| &mut state[range.clone()]);
         prefetch(parameters, AHEAD, STRIDE);
-        if !is_in_cache {
-            prefetch(gradient, AHEAD, STRIDE);
-        }
+        ask(start);
         state.iter().for_each(|state| prefetch(state, AHEAD, STRIDE));
         each::<F, N, R, S>(rule, parameters, gradient, state);
     }
