@@ -79,7 +79,7 @@ fn a_rank_that_leaves_early_is_named() {
 #[test]
 fn a_linear_rate_needs_the_number_of_steps() {
     let settings = settings(&["learning_rate.schedule=linear"]);
-    let error = launch(&settings, |rank| rank.step(|| unreachable!()).map(|_| ())).unwrap_err();
+    let error = launch(&settings, |rank| rank.step(|| panic!("it is never called")).map(|_| ())).unwrap_err();
     assert!(error.chain().contains("call `Rank::plan_steps` first"), "{}", error.chain());
 }
 
