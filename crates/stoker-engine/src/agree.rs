@@ -16,8 +16,7 @@ use stoker_kernels::norm::sum_of_squares;
 pub struct NotFinite {
     /// Path of the first parameter that has one, in the order of the model.
     pub parameter: String,
-    /// The first rank that computed it; `None` if it came of adding up what was finite on every rank, or of a device that
-    /// did not say.
+    /// The first rank that computed it; `None` if it came of adding up what was finite on every rank.
     pub rank: Option<usize>,
 }
 
@@ -34,6 +33,7 @@ impl<B: Bridge> Engine<B> {
     pub(crate) fn agree_on_gradients(&mut self, what: &str) -> Result<Gradients> {
         let culprits = self.exchange_flags(what)?;
         let sums = self.sums_of_squares()?;
+        let alone = self.plugins.communicator.world() == 1;
         // In the order of the model, whatever the order in which they came.
         let sum_of_squares = sums.iter().map(|(_, sum)| sum).sum();
         let first = sums.iter().find(|(_, sum)| !sum.is_finite()).map(|(place, _)| *place);
@@ -41,7 +41,7 @@ impl<B: Bridge> Engine<B> {
         let not_finite = match (culprit, first) {
             (None, None) => None,
             (Some((place, rank)), _) => Some(NotFinite { parameter: self.path(place), rank: Some(rank) }),
-            (None, Some(place)) => Some(NotFinite { parameter: self.path(place), rank: None }),
+            (None, Some(place)) => Some(NotFinite { parameter: self.path(place), rank: alone.then_some(0) }),
         };
         Ok(Gradients { sum_of_squares, not_finite })
     }
@@ -62,6 +62,14 @@ impl<B: Bridge> Engine<B> {
         let places = self.trained_parameters();
         let mut pending: Vec<bool> = (0..self.units.len()).map(|unit| self.buckets[unit].is_some()).collect();
         let (rank, world) = (self.plugins.communicator.rank(), self.plugins.communicator.world());
+        if world > 1 {
+            for unit in 0..self.units.len() {
+                self.ask_whether_finite(unit)?;
+            }
+            for unit in 0..self.units.len() {
+                self.hear_whether_finite(unit)?;
+            }
+        }
         let own = places.iter().position(|&(unit, parameter)| self.units[unit].gradient.not_finite[parameter]);
         // In range here and below: a communicator's rank is below its world, and `places` was made of these units.
         let mut culprits = vec![None; world];
@@ -94,6 +102,27 @@ impl<B: Bridge> Engine<B> {
         }
         self.finish_reductions()?;
         Ok(culprits.into_iter().map(|culprit| places.get(culprit?).copied()).collect())
+    }
+
+    /// [Note: Whose it was] A device that works in the background does not tell of a gradient that lands whether it is
+    /// finite. Among several ranks it is asked for the squares of what is in the bucket before that is reduced, and heard
+    /// when ranks exchange their flags, or before the next bucket of the same unit: nobody waits for it in between. The
+    /// sums of a rank alone tell it anyhow.
+    pub(crate) fn ask_whether_finite(&mut self, unit: UnitId) -> Result<()> {
+        self.hear_whether_finite(unit)?;
+        let Some(bucket) = &self.buckets[unit] else { return Ok(()) };
+        let ranges = self.units[unit].parameter_ranges();
+        self.units[unit].gradient.own_squares = self.bridge.sums_of_squares(&bucket.buffer, &ranges)?;
+        Ok(())
+    }
+
+    fn hear_whether_finite(&mut self, unit: UnitId) -> Result<()> {
+        let state = &mut self.units[unit].gradient;
+        let Some(squares) = state.own_squares.take() else { return Ok(()) };
+        for (not_finite, sum) in state.not_finite.iter_mut().zip(squares.wait()?) {
+            *not_finite |= !sum.is_finite();
+        }
+        Ok(())
     }
 
     /// Of every trained parameter's summed gradient.

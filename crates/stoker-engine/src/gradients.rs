@@ -162,6 +162,7 @@ impl<B: Bridge> Engine<B> {
             if !self.is_alone() {
                 // Also without a gradient of its own: another rank may have one.
                 self.finish_reductions()?;
+                self.ask_whether_finite(unit)?;
                 self.start_reduction(unit)?;
             } else if !self.units[unit].gradient.bucket_is_empty() {
                 self.start_reduction(unit)?;
@@ -215,7 +216,7 @@ impl<B: Bridge> Engine<B> {
     fn sum_on_device(&mut self, unit: UnitId, bucket: &Slab<B::Slab>) -> Result<()> {
         let state = &self.units[unit].gradient;
         self.units[unit].gradient.sums_of_squares = if self.is_alone() && !state.region_filled {
-            let ranges: Vec<_> = self.units[unit].plan.parameters.iter().map(|placed| placed.range.clone()).collect();
+            let ranges = self.units[unit].parameter_ranges();
             self.bridge.sums_of_squares(&bucket.buffer, &ranges)?
         } else {
             None

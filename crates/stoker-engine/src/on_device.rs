@@ -75,7 +75,7 @@ impl<B: Bridge> Engine<B> {
         if !self.is_alone() {
             return Ok(false);
         }
-        let ranges: Vec<_> = self.units[unit].plan.parameters.iter().map(|placed| placed.range.clone()).collect();
+        let ranges = self.units[unit].parameter_ranges();
         let landing = if self.units[unit].gradient.region_filled { Landing::Add } else { Landing::Set };
         let Some(region) = &mut here(&mut self.units[unit].shard)?.gradient else { return Ok(false) };
         let (Some(device), Some(region)) = (self.bridge.on_device(), slab(region.as_mut())) else { return Ok(false) };

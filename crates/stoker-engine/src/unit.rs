@@ -2,6 +2,7 @@
 
 use crate::ledger::Allotment;
 use crate::residency::Copying;
+use std::ops::Range;
 use stoker_core::{DType, ParameterSpec, Plan, Region, Ticket};
 use tracing::field::Empty;
 use tracing::span::EnteredSpan;
@@ -95,6 +96,9 @@ pub(crate) struct GradientState {
     pub(crate) arrived: Vec<bool>,
     /// Parameters of which this rank had a gradient that is not finite since the last step.
     pub(crate) not_finite: Vec<bool>,
+    /// Sums of the squares of every parameter's gradient in the last bucket, of this rank alone, which tell the above where
+    /// the device did not when they landed.
+    pub(crate) own_squares: Option<Ticket<Vec<f64>>>,
     /// Parameters whose gradient is in the current bucket.
     pub(crate) in_bucket: Vec<bool>,
     /// Whether the gradient region holds something of this step.
@@ -141,6 +145,11 @@ pub(crate) struct Unit {
 impl Unit {
     pub(crate) fn name(&self) -> &str {
         &self.plan.unit
+    }
+
+    /// Where each parameter is in the flat vector.
+    pub(crate) fn parameter_ranges(&self) -> Vec<Range<usize>> {
+        self.plan.parameters.iter().map(|placed| placed.range.clone()).collect()
     }
 
     /// For what copies it to the device. A device that copies later fills in when it did.

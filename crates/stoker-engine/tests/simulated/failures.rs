@@ -73,6 +73,36 @@ fn a_gradient_that_is_not_finite_changes_nothing() {
     }
 }
 
+/// Also where the device tells only later what landed, and in whichever micro-batch it was.
+#[test]
+fn whose_gradient_is_not_finite_is_told_on_every_rank() {
+    for (lends, sums) in [(true, false), (false, true)] {
+        for (world, culprit) in [(1, 0), (2, 0), (2, 1), (3, 1)] {
+            for (stage, bad_micro_batch) in [(0, 0), (0, 1), (1, 0), (2, 0), (2, 1), (3, 0), (3, 1)] {
+                let mut run = Run { lends, sums, ..Run::new(world, stage) };
+                run.settings.max_consecutive_skips = 1;
+                let errors = ranks::run(run.communicators(), |communicator| {
+                    let rank = communicator.rank();
+                    let mut engine = run.engine(run.plugins(communicator)).unwrap();
+                    engine.set_training(true).unwrap();
+                    for micro_batch in [0, 1] {
+                        engine.begin_call(1, true).unwrap();
+                        engine.end_call(1);
+                        let is_bad = rank == culprit && micro_batch == bad_micro_batch;
+                        engine.land(1, 0, vec![if is_bad { f32::NAN } else { 1.0 }; 7].into()).unwrap();
+                        engine.backward_done(1).unwrap();
+                    }
+                    engine.step(1e-2, 2).unwrap_err()
+                });
+                for error in errors {
+                    let Error::NothingTrained { not_finite, .. } = error else { panic!("{error}") };
+                    assert_eq!(not_finite.rank, Some(culprit), "{world} ranks, stage {stage}, sums: {sums}");
+                }
+            }
+        }
+    }
+}
+
 #[test]
 fn a_target_that_fails_ends_the_step_with_its_error() {
     for (access, when) in
