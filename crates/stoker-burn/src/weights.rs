@@ -88,11 +88,9 @@ pub(crate) fn save<M: Module>(
         .iter()
         .map(|(name, entry)| Ok((name.clone(), View { shared, entry, dtype: entry.file_type(name)? })))
         .collect::<Result<Vec<_>>>()?;
-    let metadata = HashMap::from([
-        ("format".to_owned(), "pt".to_owned()),
-        ("producer".to_owned(), "stoker".to_owned()),
-        ("version".to_owned(), env!("CARGO_PKG_VERSION").to_owned()),
-    ]);
+    // What readers of PyTorch's files ask for. One entry only: `safetensors` writes several in an order that changes from
+    // run to run, and the same weights would not be the same file.
+    let metadata = HashMap::from([("format".to_owned(), "pt".to_owned())]);
     safetensors::serialize_to_file(views, Some(metadata), scratch.path()).map_err(|e| failed(e.to_string()))?;
     scratch.commit().map_err(|e| failed(e.to_string()))
 }

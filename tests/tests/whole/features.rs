@@ -59,6 +59,20 @@ pub(crate) fn trained<M: Module + 'static>(
     plain::values(&plain)
 }
 
+#[test]
+fn equal_weights_are_equal_files() {
+    let directory = tempfile::tempdir().unwrap();
+    let files: Vec<_> = (0..8).map(|number| directory.path().join(format!("{number}.safetensors"))).collect();
+    Setup::new(2, 3).run(|rank| {
+        let model = rank.build(two, None).unwrap();
+        for file in &files {
+            rank.save(&model, file).unwrap();
+        }
+    });
+    let bytes: Vec<_> = files.iter().map(|file| std::fs::read(file).unwrap()).collect();
+    assert!(bytes.iter().all(|other| *other == bytes[0]));
+}
+
 #[track_caller]
 fn assert_near(found: &Values, wanted: &Values, what: &str) {
     for (path, wanted) in wanted {
