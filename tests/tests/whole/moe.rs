@@ -97,11 +97,16 @@ fn batch(images: &[ImageItem], step: usize, device: &Device) -> (Tensor<4>, Tens
     )
 }
 
-/// Losses of each rank, and what each rank's experts are loaded with in the beginning.
+/// Losses of each rank, and what each rank's experts are loaded with in the beginning: of Flex's weights on every backend,
+/// since others may draw some that send all pictures to one expert.
 fn train(setup: &Setup, config: MoeLeNetConfig, steps: usize) -> Vec<(Vec<f64>, Vec<usize>)> {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("initial.safetensors");
+    let initial = init::initialise(config.init(&Device::flex()), SEED);
+    initial.save_into(&mut SafetensorsStore::from_file(&file)).unwrap();
     setup.run(|rank| {
         let device = rank.device();
-        let model = rank.build(|device| config.init(device), None).unwrap();
+        let model = rank.build(|device| config.init(device), Some(&file)).unwrap();
         let number = rank.communicator().rank();
         let images = own_pictures(number, setup.world);
         let light = [1.0, -1.0, 4.0][number];
