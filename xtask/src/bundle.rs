@@ -4,7 +4,7 @@
 //! and Burn is not built again for it. They are stripped and packed with gzip, since together they are 70 MiB without;
 //! `run.sh` unpacks each when it is first run, and finds libtorch in PyTorch's own `torch/lib`.
 
-use crate::{cargo, data, libtorch};
+use crate::{cargo, data, durable, libtorch};
 use anyhow::Result;
 use flate2::{Compression, write::GzEncoder};
 use std::fs::{self, File};
@@ -121,6 +121,7 @@ fn publish(out: &Path, limit: u64, fill: impl FnOnce(&Path) -> Result<(), Bundle
         if found > limit {
             return Err(BundleError::TooLarge { found, limit });
         }
+        durable::sync_tree(&part).map_err(BundleError::io("write", &part))?;
         // Something else may have come there meanwhile.
         replaceable(&dir)?;
         match fs::rename(&dir, &replaced) {
@@ -131,6 +132,7 @@ fn publish(out: &Path, limit: u64, fill: impl FnOnce(&Path) -> Result<(), Bundle
             let _ = fs::rename(&replaced, &dir);
             return Err(BundleError::io("put in place", &dir)(error));
         }
+        durable::sync_rename(&dir).map_err(BundleError::io("write", &dir))?;
         Ok(found)
     });
     // One of them is there at most; that it is left over harms nothing.

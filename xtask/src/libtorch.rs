@@ -5,7 +5,7 @@
 //! stand-in with the two functions that burn-tch refers to. A program that is built with it computes on the CPU here, and
 //! on CUDA where the real `libtorch_cuda.so` is found first.
 
-use crate::cargo;
+use crate::{cargo, durable};
 use anyhow::{Context, Result, bail};
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -71,7 +71,11 @@ pub(crate) fn prepare(torch: &str) -> Result<PathBuf> {
     // Renamed when it is whole.
     let part = cache.join(format!("libtorch-{torch}.part-{}", std::process::id()));
     fs::create_dir_all(&part).with_context(|| format!("{} cannot be made", part.display()))?;
-    let made = fill(&part, torch).and_then(|()| Ok(fs::rename(&part, &done)?));
+    let made = fill(&part, torch).and_then(|()| {
+        durable::sync_tree(&part).with_context(|| format!("{} cannot be written", part.display()))?;
+        fs::rename(&part, &done)?;
+        Ok(durable::sync_rename(&done)?)
+    });
     if made.is_err() && !done.is_dir() {
         let _ = fs::remove_dir_all(&part);
         made?;

@@ -8,6 +8,7 @@ mod bundle;
 mod cargo;
 mod ci;
 mod data;
+mod durable;
 mod libtorch;
 mod parity;
 mod readme;

@@ -1,11 +1,12 @@
 //! Puts an unpacked directory into its place in one step.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use super::DataError;
 use super::archive::is_known;
+use crate::durable;
 
 /// A target directory and the two beside it that are used on the way.
 pub(super) struct Place {
@@ -71,8 +72,7 @@ impl Place {
             moved => moved.map_err(DataError::io("move aside", &self.dir))?,
         }
         fs::rename(&self.staging, &self.dir).map_err(DataError::io("install", &self.dir))?;
-        // The rename is on the disk once the parent is.
-        File::open(&self.parent).and_then(|dir| dir.sync_all()).map_err(DataError::io("write", &self.parent))?;
+        durable::sync_rename(&self.dir).map_err(DataError::io("write", &self.parent))?;
         remove_if_there(&self.replaced)
     }
 }
