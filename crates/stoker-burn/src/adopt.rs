@@ -3,7 +3,7 @@
 use crate::boundary::current;
 use crate::init::draw;
 use crate::shared::{Shared, UnitLink, with_engine};
-use crate::weights::WeightsFile;
+use crate::weights::{Kind, WeightsFile};
 use crate::{Error, Result};
 use burn::module::{Module, ModuleMapper, Param, ParamMapper};
 use burn::tensor::{DType, Device, Int, Tensor, TensorData};
@@ -116,7 +116,7 @@ impl Adopter<'_> {
         // A parameter in two places has one value: that of the first.
         let first = first.unwrap_or_else(|| path.to_owned());
         let stored = match &mut self.weights {
-            Some(weights) => Some(weights.read(&first, param.lazy_shape().as_slice())?),
+            Some(weights) => Some(weights.read(&first, Kind::Float, param.lazy_shape().as_slice())?),
             None => None,
         };
         let param = if stored.is_none() { draw(param, self.seed, &first) } else { param };
@@ -160,7 +160,7 @@ impl Adopter<'_> {
 
     fn replace<const D: usize>(&mut self, param: Param<Tensor<D>>, path: &str) -> Param<Tensor<D>> {
         let Some(weights) = &mut self.weights else { return param };
-        match weights.read(path, param.lazy_shape().as_slice()) {
+        match weights.read(path, Kind::Float, param.lazy_shape().as_slice()) {
             Ok(data) => param.map(|old| Tensor::from_data(data, (&old.device(), old.dtype()))),
             Err(error) => {
                 self.refuse(error);
@@ -203,7 +203,7 @@ impl ModuleMapper for Adopter<'_> {
 
     fn map_int<const D: usize>(&mut self, param: Param<Tensor<D, Int>>) -> Param<Tensor<D, Int>> {
         let Some(weights) = &mut self.weights else { return param };
-        match weights.read(&self.path.join("."), param.lazy_shape().as_slice()) {
+        match weights.read(&self.path.join("."), Kind::Integer, param.lazy_shape().as_slice()) {
             Ok(data) => param.map(|old| Tensor::from_data(data, (&old.device(), old.dtype()))),
             Err(error) => {
                 self.refuse(error);

@@ -15,6 +15,22 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::path::Path;
 
+/// What a tensor's elements are. A float of another width is rounded; an integer in its place is another file's.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Kind {
+    Float,
+    Integer,
+}
+
+impl Kind {
+    fn is_of(self, dtype: DType) -> bool {
+        match self {
+            Self::Float => dtype.is_float(),
+            Self::Integer => dtype.is_int() || dtype.is_uint(),
+        }
+    }
+}
+
 /// A weights file that is read from.
 pub(crate) struct WeightsFile {
     name: String,
@@ -29,12 +45,16 @@ impl WeightsFile {
         Ok(Self { name, store })
     }
 
-    /// One tensor, of this shape.
-    pub(crate) fn read(&mut self, path: &str, shape: &[usize]) -> Result<TensorData> {
+    /// One tensor, of this kind and shape.
+    pub(crate) fn read(&mut self, path: &str, kind: Kind, shape: &[usize]) -> Result<TensorData> {
         let problem = |problem: String| Error::Weights { file: self.name.clone(), path: path.to_owned(), problem };
         let found = self.store.get_tensor(path).map_err(|error| problem(error.to_string()))?;
         let tensor = found.ok_or_else(|| problem("is missing".to_owned()))?;
         let data = burn_store::bridge::to_data(tensor).map_err(|error| problem(error.to_string()))?;
+        if !kind.is_of(data.dtype()) {
+            let wanted = if let Kind::Float = kind { "a float type" } else { "an integer type" };
+            return Err(problem(format!("is in {:?}, the model wants {wanted}", data.dtype())));
+        }
         if data.shape().as_slice() != shape {
             return Err(problem(format!("has shape {:?}, the model wants {shape:?}", data.shape().as_slice())));
         }
@@ -197,5 +217,39 @@ impl ModuleVisitor for Collect<'_> {
 
     fn visit_bool<const D: usize>(&mut self, param: &Param<Tensor<D, Bool>>) {
         self.entries.push((self.path.join("."), Entry::Held(param.val().into_data())));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use safetensors::tensor::TensorView;
+
+    #[test]
+    fn what_does_not_fit_is_refused_with_what_is_there() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("weights.safetensors");
+        let view = |dtype, bytes| TensorView::new(dtype, vec![2], bytes).unwrap();
+        let tensors = [
+            ("float", view(safetensors::Dtype::F32, &[0, 0, 128, 63, 0, 0, 0, 64])),
+            ("narrow", view(safetensors::Dtype::BF16, &[128, 63, 0, 64])),
+            ("integer", view(safetensors::Dtype::I32, &[1, 0, 0, 0, 2, 0, 0, 0])),
+        ];
+        safetensors::serialize_to_file(tensors, None, &path).unwrap();
+        let mut file = WeightsFile::open(&path).unwrap();
+        for name in ["float", "narrow"] {
+            let values = file.read(name, Kind::Float, &[2]).unwrap().convert::<f32>();
+            assert_eq!(values.as_slice::<f32>().unwrap(), [1.0, 2.0]);
+        }
+        assert_eq!(file.read("integer", Kind::Integer, &[2]).unwrap().as_slice::<i32>().unwrap(), [1, 2]);
+        let mut refused = |name, kind, shape: &[usize]| file.read(name, kind, shape).unwrap_err().to_string();
+        for (error, wanted) in [
+            (refused("integer", Kind::Float, &[2]), "is in I32, the model wants a float type"),
+            (refused("float", Kind::Integer, &[2]), "is in F32, the model wants an integer type"),
+            (refused("float", Kind::Float, &[2, 1]), "has shape [2], the model wants [2, 1]"),
+            (refused("other", Kind::Float, &[2]), "is missing"),
+        ] {
+            assert!(error.contains(wanted), "`{wanted}` is missing: {error}");
+        }
     }
 }
