@@ -38,9 +38,10 @@ impl<B: Bridge> Engine<B> {
         let sum_of_squares = sums.iter().map(|(_, sum)| sum).sum();
         let first = sums.iter().find(|(_, sum)| !sum.is_finite()).map(|(place, _)| *place);
         let culprit = culprits.into_iter().enumerate().filter_map(|(rank, place)| Some((place?, rank))).min();
+        // The sums decide: nothing finite comes of adding to what is not. Culprits only tell whose it was.
         let not_finite = match (culprit, first) {
-            (None, None) => None,
-            (Some((place, rank)), _) => Some(NotFinite { parameter: self.path(place), rank: Some(rank) }),
+            (_, None) => None,
+            (Some((place, rank)), Some(_)) => Some(NotFinite { parameter: self.path(place), rank: Some(rank) }),
             (None, Some(place)) => Some(NotFinite { parameter: self.path(place), rank: alone.then_some(0) }),
         };
         Ok(Gradients { sum_of_squares, not_finite })

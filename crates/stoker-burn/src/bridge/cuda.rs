@@ -17,7 +17,7 @@ pub(super) struct Cuda {
     incoming: CopyStream,
     outgoing: CopyStream,
     /// Pinned buffers that norms come back in.
-    norms: Arc<Mutex<Vec<HostBuffer>>>,
+    spares: Spares,
     /// Whether the host has refused to pin memory.
     refused: bool,
     _held: Option<Held>,
@@ -34,7 +34,7 @@ impl Cuda {
             incoming: CopyStream::new(&device, timeout)?,
             outgoing: CopyStream::new(&device, timeout)?,
             device,
-            norms: Arc::default(),
+            spares: Spares::default(),
             refused: false,
             _held: held,
         })
@@ -67,10 +67,9 @@ impl Cuda {
     /// The squares of f32 numbers on the device.
     pub(super) fn squares(&mut self, norms: tch::Tensor) -> Result<Ticket<Vec<f64>>> {
         let count = norms.numel();
-        let spare = self.norms.lock().unwrap_or_else(PoisonError::into_inner).pop_if(|buffer| buffer.len() == count);
-        let buffer = spare.unwrap_or_else(|| self.pin(HostBuffer::zeros::<f32>(count)));
+        let buffer = self.spares.take(count).unwrap_or_else(|| self.pin(HostBuffer::zeros::<f32>(count)));
         let copy = self.copy_out(norms, buffer)?;
-        Ok(Ticket::pending(Squares { copy, spare: self.norms.clone() }))
+        Ok(Ticket::pending(Squares { copy: Some(copy), spares: self.spares.clone() }))
     }
 
     /// The same elements in pinned memory, unless the host refuses.
@@ -112,20 +111,70 @@ impl Completion<HostBuffer> for Outgoing {
     }
 }
 
+/// Buffers that are used again: to pin memory takes the driver long.
+#[derive(Debug, Clone, Default)]
+struct Spares(Arc<Mutex<Vec<HostBuffer>>>);
+
+impl Spares {
+    /// One of `count` elements, in whatever order they were given.
+    fn take(&self, count: usize) -> Option<HostBuffer> {
+        let mut spares = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let at = spares.iter().position(|buffer| buffer.len() == count)?;
+        Some(spares.swap_remove(at))
+    }
+
+    fn give(&self, buffer: HostBuffer) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(buffer);
+    }
+}
+
+/// Norms on their way. They need not be waited for: a later gradient may make them void.
 struct Squares {
-    copy: Ticket<HostBuffer>,
-    spare: Arc<Mutex<Vec<HostBuffer>>>,
+    copy: Option<Ticket<HostBuffer>>,
+    spares: Spares,
 }
 
 impl Completion<Vec<f64>> for Squares {
-    fn wait(self: Box<Self>) -> Result<Vec<f64>> {
-        let norms = self.copy.wait()?;
+    fn wait(mut self: Box<Self>) -> Result<Vec<f64>> {
+        let Some(copy) = self.copy.take() else { return Ok(Vec::new()) };
+        let norms = copy.wait()?;
         let squares = norms.as_slice::<f32>().iter().map(|norm| f64::from(*norm).powi(2)).collect();
-        self.spare.lock().unwrap_or_else(PoisonError::into_inner).push(norms);
+        self.spares.give(norms);
         Ok(squares)
     }
 
     fn is_ready(&self) -> bool {
-        self.copy.is_ready()
+        self.copy.as_ref().is_none_or(Ticket::is_ready)
+    }
+}
+
+impl Drop for Squares {
+    fn drop(&mut self) {
+        // A copy that failed is told to whoever copies next.
+        if let Some(Ok(norms)) = self.copy.take().map(Ticket::wait) {
+            self.spares.give(norms);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spares_are_found_in_any_order_and_come_back_unread() {
+        let spares = Spares::default();
+        let ask = |count: usize| {
+            let buffer = spares.take(count).unwrap_or_else(|| HostBuffer::zeros::<f32>(count));
+            Ticket::pending(Squares { copy: Some(Ticket::ready(buffer)), spares: spares.clone() })
+        };
+        for step in 0..5 {
+            for (number, ticket) in [4, 2, 2].map(ask).into_iter().enumerate() {
+                if number != step % 4 {
+                    assert!(ticket.wait().unwrap().iter().all(|square| *square == 0.0));
+                }
+            }
+            assert_eq!(spares.0.lock().unwrap().len(), 3);
+        }
     }
 }

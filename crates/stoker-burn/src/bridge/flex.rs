@@ -144,7 +144,8 @@ fn land_in<T: Float, U: Float>(source: &[T], target: &mut [U], landing: Landing)
         let value = value.widen();
         let sum = if landing == Landing::Add { place.widen() + value } else { value };
         *place = U::narrow(sum);
-        zero += value * 0.0;
+        // What the bucket holds now: its type may be too narrow for it.
+        zero += place.widen() * 0.0;
     }
     zero == 0.0
 }
@@ -249,5 +250,10 @@ mod tests {
         bridge.land(gradient([1.0, 1.0]), &mut narrow, 0..2, Landing::Add).unwrap();
         let found: &[bf16] = bytemuck::cast_slice(narrow.bytes(&(0..2)));
         assert_eq!(found, [bf16::from_f32(bf16::from_f32(1.0 / 3.0).to_f32() + 1.0), bf16::from_f32(3.0)]);
+        // More than an f16 holds, at once or by and by.
+        let mut half = bridge.allocate(stoker_core::DType::F16, 2).unwrap();
+        assert!(!bridge.land(gradient([1e5, 1.0]), &mut half, 0..2, Landing::Set).unwrap());
+        assert!(bridge.land(gradient([4e4, 1.0]), &mut half, 0..2, Landing::Set).unwrap());
+        assert!(!bridge.land(gradient([4e4, 1.0]), &mut half, 0..2, Landing::Add).unwrap());
     }
 }

@@ -175,7 +175,8 @@ impl Bridge for LibTorchBridge {
                 drop(target.f_add_(&flat).map_err(failed("adding a gradient"))?);
             }
         }
-        self.is_finite(&flat)
+        // Of what the bucket holds now: its type may be too narrow for it.
+        self.is_finite(&target)
     }
 
     fn adopt(

@@ -8,7 +8,6 @@ use std::ops::Range;
 use std::sync::Arc;
 use stoker_core::{Completion, DType, HostBuffer, HostMemory, Result, Ticket};
 use stoker_engine::{Adopted, Bridge, DeviceRoom, Landing};
-use stoker_kernels::norm::sum_of_squares;
 
 /// What a bridge may get wrong: so that tests are known to see it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -204,7 +203,11 @@ impl Bridge for SimulatedDevice {
         }
         let (count, ranges) = (ranges.len(), ranges.to_vec());
         let norms = Computation::of(&[&slab.tensor], move |inputs| {
-            ranges.into_iter().map(|range| sum_of_squares(&inputs[0][range]).sqrt() as f32).collect()
+            // In f32, as libtorch's: what is finite may have squares that are not.
+            ranges
+                .into_iter()
+                .map(|range| inputs[0][range].iter().map(|value| value * value).sum::<f32>().sqrt())
+                .collect()
         });
         let norms = norms.ask(&self.streams, count);
         let copy = self.copy_from(norms, 0..count, HostBuffer::zeros::<f32>(count));

@@ -3,7 +3,7 @@
 use crate::training::Run;
 use std::sync::Arc;
 use stoker_core::{Granularity, Optimizer, Place, Result as CoreResult, Role, ShardUpdate, StateSlot, StepContext};
-use stoker_engine::{Error, Outcome, Plugins};
+use stoker_engine::{Clipping, Error, Outcome, Plugins};
 use stoker_testkit::faults::{Access, FaultyTarget, When};
 use stoker_testkit::ranks;
 
@@ -81,25 +81,56 @@ fn whose_gradient_is_not_finite_is_told_on_every_rank() {
             for (stage, bad_micro_batch) in [(0, 0), (0, 1), (1, 0), (2, 0), (2, 1), (3, 0), (3, 1)] {
                 let mut run = Run { lends, sums, ..Run::new(world, stage) };
                 run.settings.max_consecutive_skips = 1;
+                let specs = run.model.specs();
+                let unit = specs.iter().rposition(|spec| spec.trainable && spec.parameters.len() > 1).unwrap();
+                let parameter = specs[unit].parameters.len() - 1;
                 let errors = ranks::run(run.communicators(), |communicator| {
                     let rank = communicator.rank();
                     let mut engine = run.engine(run.plugins(communicator)).unwrap();
                     engine.set_training(true).unwrap();
                     for micro_batch in [0, 1] {
-                        engine.begin_call(1, true).unwrap();
-                        engine.end_call(1);
-                        let is_bad = rank == culprit && micro_batch == bad_micro_batch;
-                        engine.land(1, 0, vec![if is_bad { f32::NAN } else { 1.0 }; 7].into()).unwrap();
-                        engine.backward_done(1).unwrap();
+                        for of in [1, unit] {
+                            engine.begin_call(of, true).unwrap();
+                            engine.end_call(of);
+                            for (number, spec) in specs[of].parameters.iter().enumerate() {
+                                let is_bad = (rank, micro_batch) == (culprit, bad_micro_batch);
+                                let is_bad = is_bad && (of, number) == (unit, parameter);
+                                let value = if is_bad { f32::NAN } else { 1.0 };
+                                engine.land(of, number, vec![value; spec.elements()].into()).unwrap();
+                            }
+                            engine.backward_done(of).unwrap();
+                        }
                     }
                     engine.step(1e-2, 2).unwrap_err()
                 });
                 for error in errors {
                     let Error::NothingTrained { not_finite, .. } = error else { panic!("{error}") };
-                    assert_eq!(not_finite.rank, Some(culprit), "{world} ranks, stage {stage}, sums: {sums}");
+                    let found = (not_finite.parameter, not_finite.rank);
+                    let wanted = (specs[unit].parameters[parameter].path.clone(), Some(culprit));
+                    assert_eq!(found, wanted, "{world} ranks, stage {stage}, sums: {sums}");
                 }
             }
         }
+    }
+}
+
+/// Squares in f32 are infinite long before what is squared.
+#[test]
+fn a_large_gradient_of_several_ranks_is_clipped() {
+    for stage in 0..4 {
+        let mut run = Run { sums: true, ..Run::new(2, stage) };
+        run.settings.clipping = Clipping::Norm(1.0);
+        ranks::run(run.communicators(), |communicator| {
+            let mut engine = run.engine(run.plugins(communicator)).unwrap();
+            engine.set_training(true).unwrap();
+            engine.begin_call(1, true).unwrap();
+            engine.end_call(1);
+            engine.land(1, 0, vec![1e20; 7].into()).unwrap();
+            engine.backward_done(1).unwrap();
+            let report = engine.step(1e-2, 1).unwrap();
+            assert_eq!(report.outcome, Outcome::Updated);
+            assert!((report.gradient_norm / (7f64.sqrt() * 1e20) - 1.0).abs() < 1e-6, "{}", report.gradient_norm);
+        });
     }
 }
 
