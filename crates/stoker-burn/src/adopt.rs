@@ -6,7 +6,7 @@ use crate::shared::{Shared, UnitLink, with_engine};
 use crate::weights::{Kind, WeightsFile};
 use crate::{Error, Result};
 use burn::module::{Module, ModuleMapper, Param, ParamMapper};
-use burn::tensor::{DType, Device, Int, Tensor, TensorData};
+use burn::tensor::{Bool, DType, Device, Int, Tensor, TensorData};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use stoker_engine::{ParameterId, UnitId};
@@ -158,15 +158,10 @@ impl Adopter<'_> {
         (0..count).step_by(PIECE).try_for_each(|start| load(start, piece(start)))
     }
 
-    fn replace<const D: usize>(&mut self, param: Param<Tensor<D>>, path: &str) -> Param<Tensor<D>> {
-        let Some(weights) = &mut self.weights else { return param };
-        match weights.read(path, Kind::Float, param.lazy_shape().as_slice()) {
-            Ok(data) => param.map(|old| Tensor::from_data(data, (&old.device(), old.dtype()))),
-            Err(error) => {
-                self.refuse(error);
-                param
-            }
-        }
+    /// What the weights file, if there is one, has in this place of the model.
+    fn stored(&mut self, kind: Kind, shape: &[usize]) -> Option<TensorData> {
+        let found = self.weights.as_mut()?.read(&self.path.join("."), kind, shape);
+        found.map_err(|error| self.refuse(error)).ok()
     }
 }
 
@@ -190,7 +185,10 @@ impl ModuleMapper for Adopter<'_> {
         }
         let path = self.path.join(".");
         if self.buffers.contains(&path) {
-            return self.replace(param, &path);
+            return match self.stored(Kind::Float, param.lazy_shape().as_slice()) {
+                Some(data) => param.map(|old| Tensor::from_data(data, (&old.device(), old.dtype()))),
+                None => param,
+            };
         }
         match current().as_ref().and_then(|link| link.get()) {
             Some(link) => self.shard(param, link, &path),
@@ -202,13 +200,16 @@ impl ModuleMapper for Adopter<'_> {
     }
 
     fn map_int<const D: usize>(&mut self, param: Param<Tensor<D, Int>>) -> Param<Tensor<D, Int>> {
-        let Some(weights) = &mut self.weights else { return param };
-        match weights.read(&self.path.join("."), Kind::Integer, param.lazy_shape().as_slice()) {
-            Ok(data) => param.map(|old| Tensor::from_data(data, (&old.device(), old.dtype()))),
-            Err(error) => {
-                self.refuse(error);
-                param
-            }
+        match self.stored(Kind::Integer, param.lazy_shape().as_slice()) {
+            Some(data) => param.map(|old| Tensor::from_data(data, (&old.device(), old.dtype()))),
+            None => param,
+        }
+    }
+
+    fn map_bool<const D: usize>(&mut self, param: Param<Tensor<D, Bool>>) -> Param<Tensor<D, Bool>> {
+        match self.stored(Kind::Bool, param.lazy_shape().as_slice()) {
+            Some(data) => param.map(|old| Tensor::from_data(data, (&old.device(), old.dtype()))),
+            None => param,
         }
     }
 }

@@ -20,6 +20,7 @@ use std::path::Path;
 pub(crate) enum Kind {
     Float,
     Integer,
+    Bool,
 }
 
 impl Kind {
@@ -27,6 +28,7 @@ impl Kind {
         match self {
             Self::Float => dtype.is_float(),
             Self::Integer => dtype.is_int() || dtype.is_uint(),
+            Self::Bool => matches!(dtype, DType::Bool(_)),
         }
     }
 }
@@ -52,7 +54,11 @@ impl WeightsFile {
         let tensor = found.ok_or_else(|| problem("is missing".to_owned()))?;
         let data = burn_store::bridge::to_data(tensor).map_err(|error| problem(error.to_string()))?;
         if !kind.is_of(data.dtype()) {
-            let wanted = if let Kind::Float = kind { "a float type" } else { "an integer type" };
+            let wanted = match kind {
+                Kind::Float => "a float type",
+                Kind::Integer => "an integer type",
+                Kind::Bool => "bool",
+            };
             return Err(problem(format!("is in {:?}, the model wants {wanted}", data.dtype())));
         }
         if data.shape().as_slice() != shape {
@@ -83,12 +89,12 @@ pub(crate) fn save<M: Module>(
 ) -> Result<()> {
     let mut collect = Collect { path: Vec::new(), sharded, entries: Vec::new() };
     model.visit(&mut collect);
-    let mut entries = collect.entries;
-    // The order in which the writer asks: larger alignment first, then by name. Gathers are collective, so all ranks
+    let mut entries = collect.entries.into_iter().map(Entry::with_file_type).collect::<Result<Vec<_>>>()?;
+    // The order in which the writer asks: by type, the largest first, then by name. Gathers are collective, so all ranks
     // must follow it.
-    entries.sort_by(|(a, x), (b, y)| y.dtype().size().cmp(&x.dtype().size()).then_with(|| a.cmp(b)));
+    entries.sort_by(|(x, a, _), (y, b, _)| y.cmp(x).then_with(|| a.cmp(b)));
     if !writes {
-        for (_, entry) in &entries {
+        for (_, _, entry) in &entries {
             if let Entry::Sharded(sharded) = entry {
                 gathered(shared, sharded)?;
             }
@@ -104,10 +110,7 @@ pub(crate) fn save<M: Module>(
     let (scratch, reserved) = burn_store::burn_pack::AtomicFile::create(path).map_err(|e| failed(e.to_string()))?;
     // The writer opens the path itself.
     drop(reserved);
-    let views = entries
-        .iter()
-        .map(|(name, entry)| Ok((name.clone(), View { shared, entry, dtype: entry.file_type(name)? })))
-        .collect::<Result<Vec<_>>>()?;
+    let views = entries.iter().map(|(dtype, name, entry)| (name.clone(), View { shared, entry, dtype: *dtype }));
     // What readers of PyTorch's files ask for. One entry only: `safetensors` writes several in an order that changes from
     // run to run, and the same weights would not be the same file.
     let metadata = HashMap::from([("format".to_owned(), "pt".to_owned())]);
@@ -127,6 +130,10 @@ impl Entry<'_> {
             Entry::Sharded(sharded) => sharded.dtype,
             Entry::Held(data) => data.dtype(),
         }
+    }
+
+    fn with_file_type((path, entry): (String, Self)) -> Result<(safetensors::Dtype, String, Self)> {
+        Ok((entry.file_type(&path)?, path, entry))
     }
 
     fn file_type(&self, path: &str) -> Result<safetensors::Dtype> {
@@ -234,6 +241,7 @@ mod tests {
             ("float", view(safetensors::Dtype::F32, &[0, 0, 128, 63, 0, 0, 0, 64])),
             ("narrow", view(safetensors::Dtype::BF16, &[128, 63, 0, 64])),
             ("integer", view(safetensors::Dtype::I32, &[1, 0, 0, 0, 2, 0, 0, 0])),
+            ("bool", view(safetensors::Dtype::BOOL, &[1, 0])),
         ];
         safetensors::serialize_to_file(tensors, None, &path).unwrap();
         let mut file = WeightsFile::open(&path).unwrap();
@@ -242,10 +250,12 @@ mod tests {
             assert_eq!(values.as_slice::<f32>().unwrap(), [1.0, 2.0]);
         }
         assert_eq!(file.read("integer", Kind::Integer, &[2]).unwrap().as_slice::<i32>().unwrap(), [1, 2]);
+        assert_eq!(file.read("bool", Kind::Bool, &[2]).unwrap().as_slice::<bool>().unwrap(), [true, false]);
         let mut refused = |name, kind, shape: &[usize]| file.read(name, kind, shape).unwrap_err().to_string();
         for (error, wanted) in [
             (refused("integer", Kind::Float, &[2]), "is in I32, the model wants a float type"),
             (refused("float", Kind::Integer, &[2]), "is in F32, the model wants an integer type"),
+            (refused("integer", Kind::Bool, &[2]), "is in I32, the model wants bool"),
             (refused("float", Kind::Float, &[2, 1]), "has shape [2], the model wants [2, 1]"),
             (refused("other", Kind::Float, &[2]), "is missing"),
         ] {

@@ -1,9 +1,10 @@
 //! What models have beside plain layers: shared and frozen weights, groups, adapters, dropout, running statistics.
 
-use burn::module::{Module, Param, Reparameterization, Reparameterizer};
+use burn::module::{Module, Param, ParamId, Reparameterization, Reparameterizer};
 use burn::nn::{BatchNorm, BatchNormConfig, Dropout, DropoutConfig, Linear, LinearConfig};
-use burn::tensor::{Device, Tensor, activation};
+use burn::tensor::{Bool, DType, Device, Int, Tensor, TensorData, activation};
 use burn_store::{ModuleSnapshot, SafetensorsStore};
+use safetensors::SafeTensors;
 use stoker_burn::{Checkpointing, ParameterGroup, ParameterRules, RunningStatistics, Unit, init};
 use stoker_core::{Place, Role};
 use stoker_tests::plain::{self, Values};
@@ -71,6 +72,53 @@ fn equal_weights_are_equal_files() {
     });
     let bytes: Vec<_> = files.iter().map(|file| std::fs::read(file).unwrap()).collect();
     assert!(bytes.iter().all(|other| *other == bytes[0]));
+}
+
+/// Types of one width, a mask and a table.
+#[derive(Module, Debug)]
+struct Kinds {
+    a_half: Unit<Linear>,
+    b_brain: Unit<Linear>,
+    held: Unit<Held>,
+}
+
+#[derive(Module, Debug)]
+struct Held {
+    mask: Param<Tensor<1, Bool>>,
+    table: Param<Tensor<1, Int>>,
+}
+
+fn kinds(mask: [bool; 3], table: [i32; 3], device: &Device) -> Kinds {
+    let narrow = |dtype: DType| {
+        let Linear { weight, .. } = LinearConfig::new(4, 4).with_bias(false).init(device);
+        let cast = |weight: Tensor<2>| {
+            let weight = weight.cast(dtype).detach();
+            if device.is_autodiff() { weight.require_grad() } else { weight }
+        };
+        Unit::new(Linear { weight: weight.map(cast), bias: None })
+    };
+    let mask = Param::initialized(ParamId::new(), Tensor::from_data(TensorData::from(mask), device));
+    let table = Param::initialized(ParamId::new(), Tensor::from_data(TensorData::from(table), device));
+    Kinds { a_half: narrow(DType::F16), b_brain: narrow(DType::BF16), held: Unit::new(Held { mask, table }) }
+}
+
+#[test]
+fn a_file_brings_all_kinds_of_values_and_is_written_by_all_ranks_in_one_order() {
+    let directory = tempfile::tempdir().unwrap();
+    let (before, after) = (directory.path().join("before.safetensors"), directory.path().join("after.safetensors"));
+    let given = init::initialise(kinds([true, false, true], [3, 1, 2], &stoker_tests::device()), 5);
+    given.save_into(&mut SafetensorsStore::from_file(&before)).unwrap();
+    Setup::new(2, 3).run(|rank| {
+        let model = rank.build(|device| kinds([false; 3], [0; 3], device), Some(&before)).unwrap();
+        rank.save(&model, &after).unwrap();
+    });
+    let [before, after] = [before, after].map(|file| std::fs::read(file).unwrap());
+    let [before, after] = [&before, &after].map(|file| SafeTensors::deserialize(file).unwrap());
+    assert_eq!(before.len(), 4);
+    for (name, wanted) in before.tensors() {
+        let found = after.tensor(&name).unwrap();
+        assert_eq!((found.dtype(), found.data()), (wanted.dtype(), wanted.data()), "{name}");
+    }
 }
 
 #[track_caller]
