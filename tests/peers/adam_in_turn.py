@@ -1,9 +1,10 @@
 """stoker's AdamW and DeepSpeedCPUAdam, one update each in turn, so that a machine whose
 memory changes speed from second to second does not decide: `adam_in_turn.py OPTIMIZER MILLIONS THREADS ROUNDS`, where
-OPTIMIZER is the program of `cargo xtask bench optimizer`. Prints the median of each, and of the ratios of neighbours.
+OPTIMIZER is the program of `cargo xtask bench optimizer`. Prints the median of each, and of the ratios of one round's.
 """
 
 import os
+import select
 import statistics
 import subprocess
 import sys
@@ -28,7 +29,17 @@ deepspeed = DeepSpeedCPUAdam([parameter()], lr=1e-3, adamw_mode=True)
 ours = subprocess.Popen(
     [program, "turns", str(millions), str(threads)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
 )
-assert ours.stdout.readline() == "ready\n"
+
+
+def answer():
+    if not select.select([ours.stdout], [], [], 60)[0]:
+        ours.kill()
+        sys.exit("the optimizer program says nothing for a minute")
+    line = ours.stdout.readline()
+    return line or sys.exit(f"the optimizer program ended with {ours.wait(timeout=60)}")
+
+
+assert answer() == "ready\n"
 
 
 def timed(step):
@@ -39,7 +50,7 @@ def timed(step):
 
 def asked(kind):
     ours.stdin.write(kind + "\n")
-    return float(ours.stdout.readline())
+    return float(answer())
 
 
 turns = {

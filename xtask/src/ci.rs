@@ -44,7 +44,7 @@ fn test_libtorch(directory: &Path) -> Result<()> {
 }
 
 /// What depends on the backend, without what takes minutes.
-const LIBTORCH_TESTS: &str = "package(stoker-libtorch) or test(/^(building|convolution|exactness|nn|oddities|precision|relu|resident|steps|sync_batch_norm)::/)";
+const LIBTORCH_TESTS: &str = "package(stoker-libtorch) or test(/^(bridge|building|convolution|exactness|nn|oddities|precision|relu|resident|steps|sync_batch_norm)::/)";
 
 impl readme::TestRun {
     /// The README's test command, in this process.

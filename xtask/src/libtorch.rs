@@ -73,13 +73,15 @@ pub(crate) fn prepare(torch: &str) -> Result<PathBuf> {
     fs::create_dir_all(&part).with_context(|| format!("{} cannot be made", part.display()))?;
     let made = fill(&part, torch).and_then(|()| {
         durable::sync_tree(&part).with_context(|| format!("{} cannot be written", part.display()))?;
-        fs::rename(&part, &done)?;
-        Ok(durable::sync_rename(&done)?)
+        match fs::rename(&part, &done) {
+            // Another one was faster.
+            Err(_) if done.is_dir() => Ok(()),
+            renamed => Ok(renamed.and_then(|()| durable::sync_rename(&done))?),
+        }
     });
-    if made.is_err() && !done.is_dir() {
-        let _ = fs::remove_dir_all(&part);
-        made?;
-    }
+    // After a rename it is not there.
+    let _ = fs::remove_dir_all(&part);
+    made?;
     Ok(done)
 }
 

@@ -8,10 +8,10 @@
 /// When the slices are not equally long.
 #[inline(always)]
 pub(crate) fn store(into: &mut [u16], from: &[u16]) {
+    crate::same_length("what is stored", from.len(), into.len());
     #[cfg(target_arch = "x86_64")]
     {
         use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_stream_si128};
-        crate::same_length("what is stored", from.len(), into.len());
         // SAFETY: any bits are a `u16`, and any are an `__m128i`.
         let (before, lines, after) = unsafe { into.align_to_mut::<__m128i>() };
         let (first, from) = from.split_at(before.len());

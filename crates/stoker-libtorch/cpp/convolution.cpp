@@ -8,7 +8,7 @@
 
 extern "C" {
 
-// The gradient of operand `which` (0 input, 1 weight, 2 bias) into `*out`, a new tensor that the caller owns. `geometry`
+// The gradient of operand `which` (0 input, 1 weight) into `*out`, a new tensor that the caller owns. `geometry`
 // is stride, padding and dilation, two numbers each.
 int stoker_convolution_backward(const at::Tensor *gradient, const at::Tensor *input, const at::Tensor *weight,
                                 const std::int64_t *geometry, std::int64_t groups, int which, at::Tensor **out,
@@ -20,8 +20,8 @@ int stoker_convolution_backward(const at::Tensor *gradient, const at::Tensor *in
     const std::int64_t output_padding[] = {0, 0};
     auto found = at::convolution_backward(*gradient, *input, *weight, at::IntArrayRef(bias, 1), pair(0), pair(1), pair(2),
                                           /*transposed=*/false, at::IntArrayRef(output_padding, 2), groups,
-                                          {which == 0, which == 1, which == 2});
-    at::Tensor &wanted = which == 0 ? std::get<0>(found) : which == 1 ? std::get<1>(found) : std::get<2>(found);
+                                          {which == 0, which == 1, false});
+    at::Tensor &wanted = which == 0 ? std::get<0>(found) : std::get<1>(found);
     *out = new at::Tensor(std::move(wanted));
   });
 }

@@ -13,8 +13,6 @@ pub enum Operand {
     Input,
     /// The weight, `[channels out, channels in / groups, kernel height, kernel width]`.
     Weight,
-    /// The bias, `[channels out]`.
-    Bias,
 }
 
 /// How a two-dimensional convolution walks over its input: height, then width.
@@ -58,7 +56,6 @@ impl Convolution {
         let which = match of {
             Operand::Input => 0,
             Operand::Weight => 1,
-            Operand::Bias => 2,
         };
         let (mut out, mut text) = (null_mut(), null_mut());
         // SAFETY: the tensors live throughout the call, as `geometry` does, of which six numbers are read; `out` and

@@ -19,8 +19,6 @@ fn every_operand_gets_its_own() {
     assert_eq!(of(Operand::Weight).size(), weight.size());
     // Two images of 4 x 4 outputs.
     assert_eq!(of(Operand::Weight).double_value(&[0, 0, 0, 0]), 32.0);
-    assert_eq!(of(Operand::Bias).size(), [4]);
-    assert_eq!(of(Operand::Bias).double_value(&[0]), 32.0);
 }
 
 #[test]
