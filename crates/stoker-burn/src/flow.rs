@@ -58,20 +58,19 @@ impl Flow for () {
 }
 
 macro_rules! tuples {
-    ($($name:ident)+) => {
+    ($($name:ident $value:ident),+) => {
         impl<$($name: Flow),+> Flow for ($($name,)+) {
             fn map_floats<Map: FloatMap>(self, map: &mut Map) -> Self {
-                #[allow(non_snake_case, reason = "the type parameters name the values as well")]
-                let ($($name,)+) = self;
-                ($($name.map_floats(map),)+)
+                let ($($value,)+) = self;
+                ($($value.map_floats(map),)+)
             }
         }
     };
 }
 
-tuples!(A);
-tuples!(A B);
-tuples!(A B C);
-tuples!(A B C D);
-tuples!(A B C D E);
-tuples!(A B C D E F);
+tuples!(A a);
+tuples!(A a, B b);
+tuples!(A a, B b, C c);
+tuples!(A a, B b, C c, D d);
+tuples!(A a, B b, C c, D d, E e);
+tuples!(A a, B b, C c, D d, E e, F f);

@@ -163,5 +163,4 @@ fn picture(figure: Figure, random: &mut Keyed) -> [u8; PIXELS] {
 }
 
 #[cfg(test)]
-#[path = "builtin_tests.rs"]
 mod tests;

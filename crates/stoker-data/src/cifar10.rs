@@ -152,5 +152,4 @@ pub fn default_dir() -> PathBuf {
 }
 
 #[cfg(test)]
-#[path = "cifar10_tests.rs"]
 mod tests;

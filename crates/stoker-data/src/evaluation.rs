@@ -129,5 +129,4 @@ impl EvaluationBatch {
 }
 
 #[cfg(test)]
-#[path = "evaluation_tests.rs"]
 mod tests;

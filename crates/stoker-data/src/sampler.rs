@@ -128,5 +128,4 @@ impl ExactSizeIterator for Epoch {}
 impl FusedIterator for Epoch {}
 
 #[cfg(test)]
-#[path = "sampler_tests.rs"]
 mod tests;

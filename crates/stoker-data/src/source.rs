@@ -130,5 +130,4 @@ fn builtin(options: &SourceOptions, notice: Option<String>) -> Sources {
 }
 
 #[cfg(test)]
-#[path = "source_tests.rs"]
 mod tests;

@@ -303,5 +303,4 @@ fn each<F: Real, const N: usize, R: Rule<N>, S: Stored>(
 }
 
 #[cfg(test)]
-#[path = "pass_tests.rs"]
 mod tests;

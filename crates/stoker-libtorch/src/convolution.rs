@@ -82,5 +82,4 @@ impl Convolution {
 }
 
 #[cfg(test)]
-#[path = "convolution_tests.rs"]
 mod tests;

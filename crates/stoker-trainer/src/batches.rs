@@ -214,5 +214,4 @@ impl std::fmt::Debug for MicroBatches<'_> {
 }
 
 #[cfg(test)]
-#[path = "batches_tests.rs"]
 mod tests;

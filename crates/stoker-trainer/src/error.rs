@@ -245,5 +245,4 @@ fn code_of_any(error: &(dyn std::error::Error + 'static)) -> u8 {
 }
 
 #[cfg(test)]
-#[path = "error_tests.rs"]
 mod tests;

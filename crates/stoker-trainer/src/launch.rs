@@ -118,5 +118,4 @@ fn panicked(payload: Box<dyn Any + Send>) -> Error {
 }
 
 #[cfg(test)]
-#[path = "launch_tests.rs"]
 mod tests;

@@ -184,5 +184,4 @@ fn described(limit: &Limit) -> String {
 }
 
 #[cfg(test)]
-#[path = "plan_tests.rs"]
 mod tests;

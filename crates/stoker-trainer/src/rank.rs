@@ -329,5 +329,4 @@ fn judge(logits: Tensor<2>, labels: Tensor<1, Int>) -> [f64; 2] {
 }
 
 #[cfg(test)]
-#[path = "rank_tests.rs"]
 mod tests;

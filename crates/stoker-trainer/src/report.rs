@@ -162,5 +162,4 @@ impl fmt::Display for Summary {
 }
 
 #[cfg(test)]
-#[path = "report_tests.rs"]
 mod tests;

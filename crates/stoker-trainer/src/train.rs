@@ -112,5 +112,4 @@ pub(crate) fn directory_of(path: &Path) -> &Path {
 }
 
 #[cfg(test)]
-#[path = "train_tests.rs"]
 mod tests;

@@ -57,11 +57,10 @@ pub(super) fn unpack(path: &Path, part: &mut File, target: &Path, batch_bytes: u
             unpacked.push(name);
         }
     }
-    if let Some(name) = FILES.into_iter().find(|name| !unpacked.contains(name)) {
-        return Err(DataError::MissingEntry { name });
+    match FILES.into_iter().find(|name| !unpacked.contains(name)) {
+        Some(name) => Err(DataError::MissingEntry { name }),
+        None => Ok(()),
     }
-    // The names of the files must be on the disk before the directory is moved into place.
-    File::open(target).and_then(|dir| dir.sync_all()).map_err(DataError::io("write", target))
 }
 
 /// Which of the seven files `entry` is; none for directories and for files that are not needed.
@@ -87,7 +86,7 @@ fn expected<R: Read>(path: &Path, entry: &Entry<'_, R>, batch_bytes: u64) -> Res
     Ok(Some(name))
 }
 
-/// Writes `entry` to the new file `file`, and onto the disk.
+/// Writes `entry` to the new file `file`.
 fn write<R: Read>(path: &Path, mut entry: Entry<'_, R>, file: &Path) -> Result<(), DataError> {
     let mut out = File::create_new(file).map_err(DataError::io("create", file))?;
     let written = io::copy(&mut entry, &mut out).map_err(DataError::io("unpack", path))?;
@@ -95,5 +94,5 @@ fn write<R: Read>(path: &Path, mut entry: Entry<'_, R>, file: &Path) -> Result<(
         let cut = io::Error::new(io::ErrorKind::UnexpectedEof, "it ends within a file");
         return Err(DataError::io("unpack", path)(cut));
     }
-    out.sync_all().map_err(DataError::io("write", file))
+    Ok(())
 }

@@ -66,6 +66,7 @@ impl Place {
 
     /// Moves what was unpacked into place. A damaged installation is moved aside first and then removed.
     pub(super) fn install(&self) -> Result<(), DataError> {
+        durable::sync_tree(&self.staging).map_err(DataError::io("write", &self.staging))?;
         remove_if_there(&self.replaced)?;
         match fs::rename(&self.dir, &self.replaced) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}

@@ -158,6 +158,4 @@ fn open_part(path: &Path) -> Result<File, DataError> {
 }
 
 #[cfg(test)]
-mod server;
-#[cfg(test)]
 mod tests;

@@ -1,3 +1,7 @@
+//! The installation against a server that plays every trick.
+
+mod server;
+
 use std::fs;
 use std::io::Write;
 
@@ -6,8 +10,8 @@ use flate2::write::GzEncoder;
 use md5::{Digest, Md5};
 use tempfile::TempDir;
 
-use super::server::{Reply, Server};
 use super::*;
+use server::{Reply, Server};
 
 /// Bytes of a batch file in these tests.
 const BATCH_BYTES: u64 = 4_000;

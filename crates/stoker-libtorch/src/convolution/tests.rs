@@ -1,5 +1,3 @@
-#![allow(clippy::unwrap_used, reason = "test code reports by panicking")]
-
 use super::*;
 use tch::{Device, Kind};
 
